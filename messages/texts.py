@@ -1,0 +1,48 @@
+"""The fixed texts that stand in for speech, and how to tell them from it (WIRE.md §2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnstream.messages.types import AssistantMessage, UserMessage
+
+__all__ = [
+    "CANCELLED",
+    "COMPACT_BOUNDARY",
+    "INTERRUPTED",
+    "INTERRUPTED_FOR_TOOL_USE",
+    "MICROCOMPACT_BOUNDARY",
+    "MISSING_RESULT",
+    "NO_CONTENT",
+    "NO_RESPONSE_REQUESTED",
+    "REJECTED",
+    "SYNTHETIC_MODEL",
+    "SYNTHETIC_TEXTS",
+    "is_synthetic",
+]
+
+SYNTHETIC_MODEL: Final = "<synthetic>"
+NO_CONTENT: Final = "(no content)"
+INTERRUPTED: Final = "[Request interrupted by user]"
+INTERRUPTED_FOR_TOOL_USE: Final = "[Request interrupted by user for tool use]"
+CANCELLED: Final = "The user does not want to take this action now. Stop here and wait for what the user says next."
+REJECTED: Final = "The user declined this tool call, so it did not run. Stop here and wait for what the user says next."
+NO_RESPONSE_REQUESTED: Final = "No response requested."
+MISSING_RESULT: Final = "No result: the tool call was cut off before it finished."
+COMPACT_BOUNDARY: Final = "Conversation compacted"
+MICROCOMPACT_BOUNDARY: Final = "Context microcompacted"
+
+SYNTHETIC_TEXTS: Final[frozenset[str]] = frozenset(
+    {INTERRUPTED, INTERRUPTED_FOR_TOOL_USE, CANCELLED, REJECTED, NO_RESPONSE_REQUESTED}
+)
+
+
+def is_synthetic(message: UserMessage | AssistantMessage) -> bool:
+    """True of a message whose only block is a text of :data:`SYNTHETIC_TEXTS`."""
+    content = message.message.get("content")
+    if isinstance(content, str):
+        return content in SYNTHETIC_TEXTS
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        block = content[0]
+        return block.get("type") == "text" and block.get("text") in SYNTHETIC_TEXTS
+    return False

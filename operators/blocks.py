@@ -1,0 +1,158 @@
+"""One content block while it streams: what it takes, how it ends (WIRE.md §1, deltas and tool input)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from turnstream.messages.events import (
+    CitationsDelta,
+    CompactionDelta,
+    Delta,
+    InputJsonDelta,
+    SignatureDelta,
+    TextDelta,
+    ThinkingDelta,
+    UnknownDelta,
+    delta_to_wire,
+)
+from turnstream.messages.jsonvalue import MAX_DEPTH, JSONValueError, depth_exceeds, dumps, loads
+from turnstream.messages.types import AssistantMessage
+
+__all__ = ["OpenBlock"]
+
+# The delta class that a block of this type appends, and the key it is appended to.
+_APPENDS: Final[dict[str, tuple[type, str]]] = {
+    "text": (TextDelta, "text"),
+    "thinking": (ThinkingDelta, "thinking"),
+}
+_TAKES: Final[dict[type, str]] = {
+    SignatureDelta: "thinking",
+    CitationsDelta: "text",
+    CompactionDelta: "compaction",
+}
+
+
+class OpenBlock:
+    """A content block between its start and its stop.
+
+    Attributes:
+        index: its index in the answer, as resolved (missing and reused indexes get a free one).
+        block: the content block, seeded from the start event; a copy, the raw event isn't changed.
+        takes: the delta class whose text is appended to ``parts``, None if there is none.
+        parts: the appended strings, joined once at stop.
+        unapplied: the deltas that the block couldn't take, in wire form.
+        synthesized: whether no start event opened it.
+        message: the message it was emitted as, once it is finished.
+    """
+
+    __slots__ = (
+        "block",
+        "field",
+        "index",
+        "invalid",
+        "message",
+        "open",
+        "parts",
+        "synthesized",
+        "takes",
+        "type",
+        "unapplied",
+        "wire_index",
+    )
+
+    def __init__(
+        self, index: int, content_block: dict[str, Any], *, synthesized: bool = False, wire_index: int | None = None
+    ) -> None:
+        self.index = index
+        self.wire_index = wire_index
+        self.block = dict(content_block)
+        kind = content_block.get("type")
+        self.type: str | None = kind if isinstance(kind, str) else None
+        self.takes: type | None
+        self.takes, self.field = _APPENDS.get(self.type or "", (None, ""))
+        if self.takes is None and ("input" in content_block or (self.type or "").endswith("tool_use")):
+            self.takes, self.field = InputJsonDelta, "input"
+        self.parts: list[str] = []
+        self.unapplied: list[Any] = []
+        self.invalid = False
+        self.open = True
+        self.synthesized = synthesized
+        self.message: AssistantMessage | None = None
+        self._hold_deep_values()
+
+    def _hold_deep_values(self) -> None:
+        # What nests too deep for some encoder is kept as its text (WIRE.md §1); flat blocks cost one pass.
+        for key, value in self.block.items():
+            if value and value.__class__ in (dict, list) and depth_exceeds(value, MAX_DEPTH - 1):
+                self.block[key] = dumps(value).decode()
+                self.invalid = True
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether it has an input that deltas fill (tool_use, server_tool_use, mcp_tool_use …)."""
+        return self.takes is InputJsonDelta
+
+    def can_take(self, delta: Delta) -> bool:
+        """Whether a delta of this class belongs to a block of this type."""
+        cls = delta.__class__
+        return cls is self.takes or _TAKES.get(cls) == self.type and self.type is not None
+
+    def apply(self, delta: Delta) -> None:
+        """Apply a delta that :meth:`can_take`."""
+        match delta:
+            case TextDelta():
+                self.parts.append(delta.text)
+            case ThinkingDelta():
+                self.parts.append(delta.thinking)
+            case InputJsonDelta():
+                self.parts.append(delta.partial_json)
+            case SignatureDelta():
+                self.block["signature"] = delta.signature
+            case CitationsDelta():
+                self.block["citations"] = [*(self.block.get("citations") or ()), delta.citation]
+            case CompactionDelta():
+                for key, value in delta_to_wire(delta).items():
+                    if key != "type" and value is not None:
+                        self.block[key] = value
+            case UnknownDelta():
+                self.refuse(delta)
+
+    def refuse(self, delta: Delta) -> None:
+        """Keep a delta that can't be applied; a message that was emitted already gets it too."""
+        self.unapplied.append(delta_to_wire(delta))
+        if self.message is not None:
+            # In place: the answer is still open and the message is ours until its end (WIRE.md §1).
+            self.message.unapplied_deltas = self.unapplied
+
+    def is_empty(self) -> bool:
+        """Whether neither the start nor a delta brought content (text and thinking blocks)."""
+        return not any(self.parts) and not self.block.get(self.field)
+
+    def raw_input(self) -> str:
+        """The joined fragments of a tool input."""
+        return "".join(self.parts)
+
+    def close(self) -> None:
+        """Join what was appended; parse a tool input, once."""
+        self.open = False
+        if self.takes is InputJsonDelta:
+            self._close_input()
+        elif self.parts:
+            seed = self.block.get(self.field)
+            self.block[self.field] = (seed if isinstance(seed, str) else "") + "".join(self.parts)
+            self.parts = []
+
+    def _close_input(self) -> None:
+        raw = "".join(self.parts)
+        self.parts = []
+        if not raw or raw.isspace():
+            self.block.setdefault("input", {})
+            if self.block["input"] == "":
+                self.block["input"] = {}
+            return
+        try:
+            self.block["input"] = loads(raw)
+        except JSONValueError:
+            # Never repaired, never executed: the text stays as it came (WIRE.md §1, tool input).
+            self.block["input"] = raw
+            self.invalid = True

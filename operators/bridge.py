@@ -1,0 +1,183 @@
+"""Between batches and single items: ``each``, ``batched``, ``coalesce`` (DESIGN.md §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
+
+from turnstream.messages.events import ContentBlockDelta, InputJsonDelta, TextDelta, ThinkingDelta
+from turnstream.messages.types import QueryItem
+from turnstream.operators.batch import Batch
+from turnstream.operators.stage import Fault, Operator, lift
+
+if TYPE_CHECKING:
+    from reactivex import Observable
+
+__all__ = ["batched", "coalesce", "each"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+
+@overload
+def each(first: Callable[[Observable[A]], Observable[B]], /) -> Operator[A, B]: ...
+@overload
+def each(
+    first: Callable[[Observable[A]], Observable[B]], second: Callable[[Observable[B]], Observable[C]], /
+) -> Operator[A, C]: ...
+@overload
+def each(
+    first: Callable[[Observable[A]], Observable[B]],
+    second: Callable[[Observable[B]], Observable[C]],
+    third: Callable[[Observable[C]], Observable[D]],
+    /,
+) -> Operator[A, D]: ...
+def each(*operators: Callable[[Observable[Any]], Observable[Any]]) -> Operator[Any, Any]:
+    """Run ordinary Rx operators on the items of each batch and close the batch again.
+
+    What they emit while a batch is fed to them leaves as one batch with its time and key; what they
+    emit later (timers, completion) leaves as a batch of its own. The operators keep their state over
+    batches. Time needs the loop's scheduler, as everywhere.
+    """
+
+    def function(source: Observable[Sequence[Any]]) -> Observable[Sequence[Any]]:
+        from reactivex import Observable
+        from reactivex.disposable import CompositeDisposable
+        from reactivex.subject import Subject
+
+        def subscribe(observer: Any, scheduler: Any = None) -> Any:
+            subject: Any = Subject()
+            collected: list[Any] | None = None
+
+            def take(item: Any) -> None:
+                if collected is not None:
+                    collected.append(item)
+                else:
+                    observer.on_next(Batch((item,)))
+
+            def on_next(batch: Sequence[Any]) -> None:
+                nonlocal collected
+                mine: list[Any] = []
+                before, collected = collected, mine
+                try:
+                    for item in batch:
+                        subject.on_next(item)
+                finally:
+                    collected = before
+                    if mine:
+                        is_batch = isinstance(batch, Batch)
+                        observer.on_next(Batch(mine, batch.at, batch.key, batch.weight) if is_batch else Batch(mine))
+
+            out: Any = subject
+            for operator in operators:
+                out = operator(out)
+
+            def on_error(error: Exception) -> None:
+                flush()
+                observer.on_error(error)
+
+            def on_completed() -> None:
+                flush()
+                observer.on_completed()
+
+            def flush() -> None:
+                # An operator such as take() ends inside a batch: what it emitted there goes first.
+                if collected:
+                    items = list(collected)
+                    collected.clear()
+                    observer.on_next(Batch(items))
+
+            return CompositeDisposable(
+                out.subscribe(take, on_error, on_completed, scheduler=scheduler),
+                source.subscribe(on_next, subject.on_error, subject.on_completed, scheduler=scheduler),
+            )
+
+        return Observable(subscribe)
+
+    return Operator(function=function, name="each")
+
+
+def batched() -> Callable[[Observable[A]], Observable[Sequence[A]]]:
+    """Wrap a stream of single items: each becomes a batch of one."""
+
+    def function(source: Observable[A]) -> Observable[Sequence[A]]:
+        from reactivex import operators as ops
+
+        def wrap(item: A) -> Sequence[A]:
+            return Batch((item,))
+
+        return source.pipe(ops.map(wrap))
+
+    return function
+
+
+class _Coalescer:
+    """Merges adjacent deltas of one block and one kind within a batch."""
+
+    def feed(self, batch: Sequence[QueryItem], /) -> Sequence[QueryItem | Fault]:
+        out: list[Any] = []
+        parts: list[str] = []
+        last: Any = None
+        changed = False
+        for item in batch:
+            if item.__class__ is ContentBlockDelta and item.extra is None:  # type: ignore[union-attr]
+                text = _appended(item.delta)  # type: ignore[union-attr]
+                if text is not None:
+                    if (
+                        last is not None
+                        and last.index == item.index  # type: ignore[union-attr]
+                        and last.delta.__class__ is item.delta.__class__  # type: ignore[union-attr]
+                    ):
+                        parts.append(text)
+                        changed = True
+                        continue
+                    _close(out, last, parts)
+                    last = item
+                    parts = [text]
+                    continue
+            _close(out, last, parts)
+            last = None
+            out.append(item)
+        _close(out, last, parts)
+        return out if changed else batch
+
+    def flush(self) -> Sequence[QueryItem | Fault]:
+        return ()
+
+    def fail(self, error: Exception, /) -> Sequence[QueryItem | Fault]:
+        return ()
+
+
+def _appended(delta: Any) -> str | None:
+    """The text a delta appends, None for one that can't be merged without loss."""
+    if delta.extra is not None if hasattr(delta, "extra") else True:
+        return None
+    if isinstance(delta, TextDelta):
+        return delta.text
+    if isinstance(delta, InputJsonDelta):
+        return delta.partial_json
+    if isinstance(delta, ThinkingDelta) and delta.estimated_tokens is msgspec.UNSET:
+        return delta.thinking
+    return None
+
+
+def _close(out: list[Any], last: Any, parts: list[str]) -> None:
+    if last is None:
+        return
+    if len(parts) == 1:
+        out.append(last)
+        return
+    delta = last.delta
+    out.append(ContentBlockDelta(delta=delta.__class__("".join(parts)), index=last.index))
+
+
+def coalesce() -> Operator[QueryItem, QueryItem]:
+    """Merge adjacent deltas of one block within each batch: fewer items, the same text.
+
+    Deltas with unknown keys (or token estimates) stay apart, so nothing is lost.
+    """
+    return lift(_Coalescer, "coalesce")

@@ -1,0 +1,95 @@
+"""One word per answer: how it ended (WIRE.md §1, outcome vocabulary)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from turnstream.messages.events import MessageStart, MessageStop
+from turnstream.messages.types import RequestStart, ResponseFailed, StreamNote, Tombstone
+
+__all__ = ["AnswerOutcome", "OutcomeTracker", "answer_outcomes"]
+
+
+class AnswerOutcome(msgspec.Struct, frozen=True):
+    """How an answer ended.
+
+    Attributes:
+        word: complete, incomplete(n), api_error(type), protocol_error(kind), not_a_stream, empty.
+        failed: the failure item, None for a complete answer.
+    """
+
+    word: str
+    failed: ResponseFailed | None = None
+
+
+_ENDS: Final = frozenset({MessageStart, MessageStop, ResponseFailed, StreamNote, RequestStart, Tombstone})
+
+
+class OutcomeTracker:
+    """Watches what ``accumulate`` emits and keeps the counts, in constant memory.
+
+    Attributes:
+        complete: how many answers were complete.
+        failures: the failure items, at most ``keep`` of them.
+        failed: how many answers failed.
+    """
+
+    def __init__(self, keep: int = 100) -> None:
+        self.complete = 0
+        self.failed = 0
+        self.failures: list[ResponseFailed] = []
+        self._keep = keep
+        self._open = False
+        self._stopped = False  # a message_stop came; a failure right behind it takes it back
+
+    def feed(self, items: Iterable[Any]) -> None:
+        """Take the items of one batch."""
+        if not _ENDS.isdisjoint(map(type, items)):
+            for item in items:
+                self._one(item)
+
+    def _one(self, item: Any) -> list[AnswerOutcome]:
+        cls = item.__class__
+        out: list[AnswerOutcome] = []
+        if cls is ResponseFailed:
+            self._stopped = self._open = False
+            self.failed += 1
+            if len(self.failures) < self._keep:
+                self.failures.append(item)
+            out.append(AnswerOutcome(item.outcome, item))
+            return out
+        if self._stopped:
+            out += self._settle()
+        if cls is MessageStart:
+            self._open = True
+        elif cls is MessageStop:
+            self._stopped = self._open
+            self._open = False
+        elif cls is StreamNote and item.kind == "no_message_stop":
+            self._open = False
+            self.complete += 1
+            out.append(AnswerOutcome("complete"))
+        return out
+
+    def _settle(self) -> list[AnswerOutcome]:
+        if not self._stopped:
+            return []
+        self._stopped = False
+        self.complete += 1
+        return [AnswerOutcome("complete")]
+
+    def finish(self) -> None:
+        """The stream ended: a message_stop that nothing followed was an answer's end."""
+        self._settle()
+
+
+def answer_outcomes(items: Iterable[Any]) -> list[AnswerOutcome]:
+    """The outcome of each answer in a list of items, in order."""
+    tracker = OutcomeTracker(keep=0)
+    out: list[AnswerOutcome] = []
+    for item in items:
+        out += tracker._one(item)
+    return out + tracker._settle()

@@ -1,0 +1,354 @@
+"""Stages (logic without Rx and I/O) and the operators they are lifted to (DESIGN.md §3).
+
+An :class:`Operator` is callable, so it works in ``Observable.pipe``; ``a | b`` composes typed, and
+neighbours made of stages fuse into one Rx hop. :func:`run_stages` runs the same stages without Rx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast, overload
+
+import msgspec
+
+from turnstream.operators.batch import Batch
+
+if TYPE_CHECKING:
+    from reactivex import Observable
+
+__all__ = ["Chain", "Fault", "Operator", "Stage", "lift", "run_batches", "run_stages"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+A_contra = TypeVar("A_contra", contravariant=True)
+B_co = TypeVar("B_co", covariant=True)
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """The last item a stage returns when it can't go on; ``lift`` turns it into ``on_error``.
+
+    It is delivered after the items that came before it, so nothing is lost.
+    """
+
+    error: Exception
+
+
+class Stage(Protocol[A_contra, B_co]):
+    """Decode/flush logic that holds all its state; made fresh for every use. It never raises.
+
+    What it returns may be its argument (when nothing changed), never something it mutates later.
+    When it can't go on (strict mode, or broken itself) the last item it returns is a :class:`Fault`;
+    then it is not called again.
+    """
+
+    def feed(self, batch: Sequence[A_contra], /) -> Sequence[B_co | Fault]:
+        """Take the items of one batch, return what they cause."""
+        ...
+
+    def flush(self) -> Sequence[B_co | Fault]:
+        """The source completed: return what is still held."""
+        ...
+
+    def fail(self, error: Exception, /) -> Sequence[B_co | Fault]:
+        """The source broke: return what is open, marked."""
+        ...
+
+
+_NOTHING: Final[tuple[Any, ...]] = ()
+
+
+class Chain:
+    """Several stages as one: each feeds the next directly."""
+
+    __slots__ = ("_feeds", "_stages", "broken")
+
+    def __init__(self, stages: Sequence[Stage[Any, Any]]) -> None:
+        self._stages = tuple(stages)
+        self._feeds = tuple(stage.feed for stage in stages)
+        self.broken = False
+
+    def feed(self, batch: Sequence[Any], /) -> Sequence[Any]:
+        """Run one batch through all stages."""
+        items = batch
+        number = 0
+        try:
+            for feed in self._feeds:
+                items = feed(items)
+                if not items:
+                    return _NOTHING
+                # Only a list can end in a Fault; lazy sequences and batches can't, and asking them costs.
+                if items.__class__ is list and items[-1].__class__ is Fault:
+                    return self._fault(number, items)
+                number += 1
+        except Exception as error:
+            return self._crashed(number, error)
+        return items
+
+    def flush(self) -> Sequence[Any]:
+        """The source completed: flush from the first stage to the last."""
+        return self._end(None)
+
+    def fail(self, error: Exception, /) -> Sequence[Any]:
+        """The source broke: fail from the first stage to the last."""
+        return self._end(error)
+
+    def _end(self, error: Exception | None) -> Sequence[Any]:
+        out: list[Any] = []
+        for number in range(len(self._stages)):
+            stage = self._stages[number]
+            try:
+                last = stage.flush() if error is None else stage.fail(error)
+            except Exception as crash:
+                # What the stages before it held has already gone through; those after it still end.
+                out.extend(self._crashed(number, crash))
+                return out
+            items = self._through(number + 1, [*last])
+            out.extend(items)
+            if out and out[-1].__class__ is Fault:
+                return out
+        return out
+
+    def _through(self, number: int, items: list[Any]) -> Sequence[Any]:
+        """Feed ``items`` to the stages from ``number`` on; a Fault at their end ends those stages too."""
+        fault: Fault | None = None
+        if items and items[-1].__class__ is Fault:
+            fault = items.pop()
+        current: Sequence[Any] = items
+        for at in range(number, len(self._stages)):
+            if not current:
+                break
+            try:
+                current = self._stages[at].feed(current)
+            except Exception as crash:
+                return self._crashed(at, crash)
+            if current.__class__ is list and current and current[-1].__class__ is Fault:
+                return self._fault(at, current)
+        if fault is None:
+            return current
+        return [*current, *self._fail_from(number, fault.error)]
+
+    def _fault(self, number: int, items: Sequence[Any]) -> Sequence[Any]:
+        self.broken = True
+        error = items[-1].error
+        before = self._through(number + 1, list(items[:-1]))
+        if before and before[-1].__class__ is Fault:
+            return before
+        return [*before, *self._fail_from(number + 1, error)]
+
+    def _fail_from(self, number: int, error: Exception) -> list[Any]:
+        """The source of stage ``number`` broke: let the rest say what they hold, then the Fault."""
+        self.broken = True
+        rest = Chain(self._stages[number:])
+        out = list(rest.fail(error)) if number < len(self._stages) else []
+        if not (out and out[-1].__class__ is Fault):
+            out.append(Fault(error))
+        return out
+
+    def _crashed(self, number: int, error: Exception) -> list[Any]:
+        return self._fail_from(number + 1, error)
+
+
+class Operator(Generic[A, B]):
+    """A function from ``Observable[Sequence[A]]`` to ``Observable[Sequence[B]]``.
+
+    Made by :func:`lift` from a stage maker, or from any function on observables.
+    ``a | b`` composes; two operators made of stages fuse.
+    """
+
+    __slots__ = ("_function", "makers", "name")
+
+    def __init__(
+        self,
+        makers: tuple[Callable[[], Stage[Any, Any]], ...] = (),
+        function: Callable[[Observable[Any]], Observable[Any]] | None = None,
+        name: str = "operator",
+    ) -> None:
+        self.makers = makers
+        self._function = function
+        self.name = name
+
+    def __or__(self, other: Operator[B, C]) -> Operator[A, C]:
+        name = f"{self.name} | {other.name}"
+        if self._function is None and other._function is None:
+            return Operator(self.makers + other.makers, name=name)
+        first, second = self, other
+        return Operator(function=lambda source: second(first(source)), name=name)
+
+    def __repr__(self) -> str:
+        return f"<Operator {self.name}>"
+
+    @property
+    def fused(self) -> bool:
+        """Whether this is made of stages only (one Rx hop, or none with :func:`run_stages`)."""
+        return self._function is None
+
+    def chain(self) -> Chain:
+        """A fresh chain of the operator's stages.
+
+        Raises:
+            TypeError: if the operator isn't made of stages only.
+        """
+        if self._function is not None:
+            raise TypeError(f"{self.name} isn't made of stages only; subscribe to it instead")
+        return Chain([make() for make in self.makers])
+
+    def __call__(self, source: Observable[Sequence[A]]) -> Observable[Sequence[B]]:
+        if self._function is not None:
+            return self._function(source)
+        return _lifted(self, source)
+
+
+def lift(make: Callable[[], Stage[A, B]], name: str | None = None) -> Operator[A, B]:
+    """An operator from a stage maker; each subscription gets a stage of its own.
+
+    A batch keeps its arrival time, key and weight; a batch that causes nothing isn't passed on.
+    ``on_error`` first delivers what the stage still held (``fail``), then the error.
+    """
+    return Operator((make,), name=name or getattr(make, "__name__", "stage"))
+
+
+def _lifted(operator: Operator[Any, Any], source: Observable[Any]) -> Observable[Any]:
+    from reactivex import Observable
+
+    def subscribe(observer: Any, scheduler: Any = None) -> Any:
+        chain = operator.chain()
+        feed = chain.feed
+        on_next_out = observer.on_next
+        done = False
+        last_key: Any = None
+
+        # Bytes that caused nothing yet count with the next batch, so that sums don't depend on chunking.
+        owed = 0
+
+        def deliver(items: Sequence[Any], at: float | None, key: Any, weight: int) -> None:
+            nonlocal done
+            if items and items[-1].__class__ is Fault:
+                done = True
+                if len(items) > 1 or weight:
+                    on_next_out(Batch(items[:-1], at, key, weight))
+                observer.on_error(items[-1].error)
+            elif items or weight:
+                on_next_out(Batch(items, at, key, weight))
+
+        def on_next(batch: Sequence[Any]) -> None:
+            nonlocal last_key, owed
+            if done:
+                return
+            if batch.__class__ is Batch:
+                items = feed(batch.items)  # type: ignore[attr-defined]
+                weight = batch.weight + owed  # type: ignore[attr-defined]
+                if not items:
+                    owed = weight
+                    return
+                owed = 0
+                if not chain.broken:
+                    on_next_out(Batch(items, batch.at, batch.key, weight))  # type: ignore[attr-defined]
+                else:
+                    deliver(items, batch.at, batch.key, weight)  # type: ignore[attr-defined]
+                last_key = batch.key  # type: ignore[attr-defined]
+            else:
+                deliver(feed(batch), None, None, 0)
+
+        def on_error(error: Exception) -> None:
+            if done:
+                return
+            items = list(chain.fail(error))
+            # The source's own error goes on; a stage that answers with the same error adds nothing.
+            if items and items[-1].__class__ is Fault:
+                items.pop()
+            if items or owed:
+                on_next_out(Batch(items, None, last_key, owed))
+            observer.on_error(error)
+
+        def on_completed() -> None:
+            if done:
+                return
+            deliver(chain.flush(), None, last_key, owed)
+            if not done:
+                observer.on_completed()
+
+        return source.subscribe(on_next, on_error, on_completed, scheduler=scheduler)
+
+    return Observable(subscribe)
+
+
+def run_batches(
+    batches: Iterable[Sequence[A]], operator: Operator[A, B], *, error: Exception | None = None
+) -> Iterator[Sequence[B]]:
+    """Run batches through an operator's stages without Rx, lazily, one result a batch and the flush.
+
+    Args:
+        batches: what the source emits, in order.
+        operator: made of stages only; fresh ones are used.
+        error: if given, the source breaks with it after the last batch instead of completing.
+
+    Raises:
+        Exception: a stage's fault, after the items before it were yielded; ``error`` isn't raised.
+    """
+    chain = operator.chain()
+    for batch in batches:
+        yield from _checked(chain.feed(batch))
+    yield from _checked(chain.flush() if error is None else chain.fail(error), ignore=error)
+
+
+def _checked(items: Sequence[Any], ignore: Exception | None = None) -> Iterator[Sequence[Any]]:
+    if items and items[-1].__class__ is Fault:
+        if len(items) > 1:
+            yield items[:-1]
+        if items[-1].error is not ignore:
+            raise items[-1].error
+    elif items:
+        yield items
+
+
+@overload
+def run_stages(items: Iterable[A], first: Operator[A, B], /) -> list[B]: ...
+@overload
+def run_stages(items: Iterable[A], first: Operator[A, B], second: Operator[B, C], /) -> list[C]: ...
+@overload
+def run_stages(
+    items: Iterable[A], first: Operator[A, B], second: Operator[B, C], third: Operator[C, D], /
+) -> list[D]: ...
+@overload
+def run_stages(
+    items: Iterable[A],
+    first: Operator[A, B],
+    second: Operator[B, C],
+    third: Operator[C, D],
+    fourth: Operator[D, E],
+    /,
+) -> list[E]: ...
+@overload
+def run_stages(
+    items: Iterable[A],
+    first: Operator[A, B],
+    second: Operator[B, C],
+    third: Operator[C, D],
+    fourth: Operator[D, E],
+    fifth: Operator[E, F],
+    /,
+) -> list[F]: ...
+def run_stages(items: Iterable[Any], *operators: Operator[Any, Any]) -> list[Any]:
+    """Run items through stages without Rx: one batch, then the flush; returns all that comes out.
+
+    More than five operators: compose them with ``|``.
+
+    Raises:
+        Exception: a stage's fault; what came before it is in the error's ``kept`` where it has one.
+    """
+    whole = operators[0]
+    for operator in operators[1:]:
+        whole = whole | operator
+    out: list[Any] = []
+    try:
+        for batch in run_batches([cast("Sequence[Any]", list(items))], whole):
+            out.extend(batch)
+    except Exception as error:
+        if hasattr(error, "kept") and not error.kept:
+            error.kept = out
+        raise
+    return out

@@ -1,0 +1,123 @@
+"""turnstream: a model's byte stream as an Observable of messages, shown, kept and measured.
+
+    from turnstream import Pipeline, accumulate, decode, from_file, parse_events
+
+Names are loaded when they are first used (PEP 562), so importing one part doesn't pay for the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from turnstream.bridges import to_async_iterable
+    from turnstream.composition import Pipeline, Run, RunOutcome
+    from turnstream.messages import TurnstreamError
+    from turnstream.operators import (
+        Batch,
+        Operator,
+        accumulate,
+        batched,
+        coalesce,
+        decode,
+        decode_ndjson,
+        decode_sse,
+        each,
+        lift,
+        parse_events,
+        run_stages,
+        settle,
+    )
+    from turnstream.scheduler import LoopScheduler
+    from turnstream.sinks import MetricsSink, Sink, SinkBase, TranscriptSink, UISink
+    from turnstream.sources import (
+        Source,
+        from_async_iterable,
+        from_bytes,
+        from_file,
+        from_items,
+        from_stdin,
+        in_turn,
+    )
+
+__all__ = [
+    "Batch",
+    "LoopScheduler",
+    "MetricsSink",
+    "Operator",
+    "Pipeline",
+    "Run",
+    "RunOutcome",
+    "Sink",
+    "SinkBase",
+    "Source",
+    "TranscriptSink",
+    "TurnstreamError",
+    "UISink",
+    "accumulate",
+    "batched",
+    "coalesce",
+    "decode",
+    "decode_ndjson",
+    "decode_sse",
+    "each",
+    "from_async_iterable",
+    "from_bytes",
+    "from_file",
+    "from_items",
+    "from_stdin",
+    "in_turn",
+    "lift",
+    "parse_events",
+    "run_stages",
+    "settle",
+    "to_async_iterable",
+]
+
+_HOMES = {
+    "turnstream.bridges": ("to_async_iterable",),
+    "turnstream.composition": ("Pipeline", "Run", "RunOutcome"),
+    "turnstream.messages": ("TurnstreamError",),
+    "turnstream.operators": (
+        "Batch",
+        "Operator",
+        "accumulate",
+        "batched",
+        "coalesce",
+        "decode",
+        "decode_ndjson",
+        "decode_sse",
+        "each",
+        "lift",
+        "parse_events",
+        "run_stages",
+        "settle",
+    ),
+    "turnstream.scheduler": ("LoopScheduler",),
+    "turnstream.sinks": ("MetricsSink", "Sink", "SinkBase", "TranscriptSink", "UISink"),
+    "turnstream.sources": (
+        "Source",
+        "from_async_iterable",
+        "from_bytes",
+        "from_file",
+        "from_items",
+        "from_stdin",
+        "in_turn",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'turnstream' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

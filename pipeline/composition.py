@@ -1,0 +1,438 @@
+"""Composition: source → operators → sinks, as one run with one outcome (DESIGN.md §4).
+
+async with Pipeline(source).through(decode_sse() | parse_events() | accumulate()).to(ui, transcript) as run:
+    outcome = await run
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+import msgspec
+
+from turnstream.messages.errors import AbortedError, SinkError, TurnstreamError
+from turnstream.messages.types import ResponseFailed
+from turnstream.operators.batch import Batch
+from turnstream.operators.outcomes import OutcomeTracker
+from turnstream.operators.stage import Operator
+from turnstream.sinks.base import Sink, SinkBase
+from turnstream.sources.base import CHUNK_SIZE, Source
+from turnstream.tee import Tee
+
+if TYPE_CHECKING:
+    from reactivex import Observable
+
+__all__ = ["Pipeline", "Run", "RunOutcome", "RunStatus"]
+
+_log = logging.getLogger("turnstream.run")
+
+T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
+W = TypeVar("W")
+
+RunStatus = Literal["complete", "failed", "broken", "aborted", "disposed"]
+
+
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended.
+
+    Attributes:
+        status: ``complete``; ``failed`` (an answer failed, or a sink was lost); ``broken`` (the source or
+            the pipeline itself broke: ``error``); ``aborted``; ``disposed``.
+        answers_complete: how many answers were complete.
+        answers_failed: how many failed.
+        failures: the failure items (the first hundred).
+        error: what ended the stream early, None if it completed.
+        sink_errors: by sink name, why a sink was detached or could not be drained.
+        reason: the owner's word for an abort.
+        batches: batches delivered; ``items`` likewise; ``bytes`` that caused them.
+        statistics: each sink's own, by name.
+    """
+
+    status: RunStatus
+    answers_complete: int = 0
+    answers_failed: int = 0
+    failures: tuple[ResponseFailed, ...] = ()
+    error: Exception | None = None
+    sink_errors: Mapping[str, Exception] = {}
+    reason: str | None = None
+    batches: int = 0
+    items: int = 0
+    bytes: int = 0
+    statistics: Mapping[str, Mapping[str, Any]] = {}
+
+    @property
+    def ok(self) -> bool:
+        """Whether all came, and all arrived."""
+        return self.status == "complete"
+
+
+class _Outcomes(SinkBase):
+    """Watches the answers' ends for the outcome."""
+
+    name = "outcome"
+
+    def __init__(self) -> None:
+        self.tracker = OutcomeTracker()
+
+    def on_next(self, batch: Sequence[Any], /) -> None:
+        self.tracker.feed(batch.items if batch.__class__ is Batch else batch)  # type: ignore[attr-defined]
+
+
+class Pipeline(Generic[T]):
+    """A source, the operators on it and the sinks; nothing happens before it is entered.
+
+    Immutable: ``through`` and ``to`` return a new one.
+
+    Args:
+        source: where it begins.
+    """
+
+    def __init__(self, source: Source[T]) -> None:
+        self._source: Source[Any] = source
+        self._operators: tuple[Callable[[Any], Any], ...] = ()
+        self._sinks: tuple[Sink, ...] = ()
+        self._options: dict[str, Any] = {}
+        self._run: Run | None = None
+
+    def _copy(self) -> Pipeline[Any]:
+        copy: Pipeline[Any] = Pipeline(self._source)
+        copy._operators = self._operators
+        copy._sinks = self._sinks
+        copy._options = dict(self._options)
+        return copy
+
+    @overload
+    def through(self, first: Operator[T, U], /) -> Pipeline[U]: ...
+    @overload
+    def through(self, first: Operator[T, U], second: Operator[U, V], /) -> Pipeline[V]: ...
+    @overload
+    def through(self, first: Operator[T, U], second: Operator[U, V], third: Operator[V, W], /) -> Pipeline[W]: ...
+    @overload
+    def through(self, first: Callable[[Observable[Sequence[T]]], Observable[Sequence[U]]], /) -> Pipeline[U]: ...
+    def through(self, *operators: Callable[[Any], Any]) -> Pipeline[Any]:
+        """Add operators: lifted stages, or any function from Observable to Observable of batches."""
+        copy = self._copy()
+        copy._operators += operators
+        return copy
+
+    def to(
+        self,
+        *sinks: Sink,
+        on_sink_error: Literal["detach", "fail"] | None = None,
+        drain_timeout: float | None = None,
+    ) -> Pipeline[T]:
+        """Add sinks.
+
+        Args:
+            sinks: each gets every batch.
+            on_sink_error: ``detach`` (default) goes on without a sink that raised; ``fail`` ends the run.
+            drain_timeout: seconds that draining and closing all sinks may take at the end (default 30).
+
+        Raises:
+            SinkError: what isn't a sink, or whose ``on_next`` is a coroutine function.
+        """
+        for sink in sinks:
+            if not isinstance(sink, Sink):
+                raise SinkError(
+                    f"{type(sink).__name__} is no sink: see turnstream.sinks.Sink", sink=type(sink).__name__
+                )
+            if inspect.iscoroutinefunction(sink.on_next):
+                raise SinkError(
+                    f"on_next of sink {sink.name!r} is a coroutine function, which nobody awaits; make it a plain function",
+                    sink=sink.name,
+                )
+        names = [sink.name for sink in (*self._sinks, *sinks)]
+        if len(set(names)) != len(names):
+            raise SinkError("two sinks have the same name", sink=next(n for n in names if names.count(n) > 1))
+        copy = self._copy()
+        copy._sinks += sinks
+        if on_sink_error is not None:
+            copy._options["on_sink_error"] = on_sink_error
+        if drain_timeout is not None:
+            copy._options["drain_timeout"] = drain_timeout
+        return copy
+
+    async def __aenter__(self) -> Run:
+        if self._run is not None:
+            raise RuntimeError("a pipeline object runs once; compose a new one for the next run")
+        self._run = Run(self._source, self._operators, self._sinks, **self._options)
+        self._run.start()
+        return self._run
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._run is not None
+        if isinstance(error, asyncio.CancelledError):
+            # The owner's task was cancelled: what is open is kept and marked before the run ends.
+            self._run.abort("cancelled")
+        await self._run.aclose()
+
+    async def run(self) -> RunOutcome:
+        """Enter, wait for the end, leave."""
+        async with self as run:
+            return await run
+
+
+class Run:
+    """One run of a pipeline; await it for its :class:`RunOutcome`. Made by entering a pipeline."""
+
+    def __init__(
+        self,
+        source: Source[Any],
+        operators: Sequence[Callable[[Any], Any]],
+        sinks: Sequence[Sink],
+        *,
+        on_sink_error: Literal["detach", "fail"] = "detach",
+        drain_timeout: float = 30.0,
+    ) -> None:
+        self._source = source
+        self._operators = operators
+        self._outcomes = _Outcomes()
+        self._tee = Tee([self._outcomes, *sinks], fatal=on_sink_error == "fail")
+        self._all_sinks = tuple(sinks)
+        self._drain_timeout = drain_timeout
+        self._abort: AbortedError | None = None
+        self._disposed = False
+        self._pump: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[RunOutcome] | None = None
+        self._observer: Any = None
+        self._subscription: Any = None
+        self._lost: dict[str, Exception] = {}
+
+    # -- the pump --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Subscribe and begin to pull; called by entering the pipeline."""
+        loop = asyncio.get_running_loop()
+        self._observer, self._subscription = self._connect()
+        self._pump = loop.create_task(self._pull(), name="turnstream-pump")
+
+    def _connect(self) -> tuple[Any, Any]:
+        """Attach everything, then nothing flows until the pump pushes."""
+        from reactivex import Observable
+
+        heads: list[Any] = []
+
+        def subscribe(observer: Any, scheduler: Any = None) -> None:
+            heads.append(observer)
+
+        stream: Any = Observable(subscribe)
+        for operator in self._operators:
+            stream = operator(stream)
+        tee = self._tee
+        subscription = stream.subscribe(tee.on_next, tee.on_error, tee.on_completed)
+        if len(heads) != 1:
+            raise TurnstreamError(f"the operators subscribed {len(heads)} times to the source; once is right")
+        return heads[0], subscription
+
+    async def _pull(self) -> None:
+        stream: Iterator[Batch[Any]] | AsyncIterator[Batch[Any]] | None = None
+        observer = self._observer
+        try:
+            stream = self._source.batches()
+            if isinstance(stream, AsyncIterator):
+                async for batch in stream:
+                    observer.on_next(batch)
+                    if self._tee.done:
+                        break
+                    await self._wait_for_room()
+            else:
+                await self._pull_all(stream)
+        except asyncio.CancelledError:
+            if self._abort is None and not self._disposed:
+                self._abort = AbortedError("cancelled")
+        except Exception as error:
+            self._break(error)
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                # The response is closed now, whatever ends the run.
+                with contextlib.suppress(Exception):
+                    await close()
+            elif stream is not None:
+                stream.close()  # type: ignore[union-attr]
+        if self._disposed:
+            self._tee.close()
+        elif self._abort is not None:
+            self._break(self._abort)
+        elif self._tee.fatal_error is not None:
+            self._break(self._tee.fatal_error)
+        else:
+            observer.on_completed()
+
+    async def _pull_all(self, stream: Iterator[Batch[Any]]) -> None:
+        """A source that never waits: the loop gets its turn at least every 64 KiB."""
+        push = self._observer.on_next
+        tee = self._tee
+        fulls = [sink.full for sink in self._all_sinks if type(sink).full is not SinkBase.full]
+        budget = CHUNK_SIZE
+        for batch in stream:
+            push(batch)
+            budget -= batch.weight or 64
+            if budget <= 0:
+                budget = CHUNK_SIZE
+                await asyncio.sleep(0)
+            for full in fulls:
+                if full():
+                    await self._wait_for_room()
+            if tee.done or tee.fatal_error is not None:
+                return
+
+    async def _wait_for_room(self) -> None:
+        for sink in self._tee.sinks:
+            while sink.full() and sink.name not in self._tee.errors:
+                try:
+                    await sink.room()
+                except Exception as error:
+                    self._tee._detach(sink, error)
+
+    def _break(self, error: Exception) -> None:
+        items = self._source.interrupt(error)
+        if items:
+            self._observer.on_next(Batch(tuple(items)))
+        self._observer.on_error(error)
+
+    # -- what its owner may do ---------------------------------------------------------------------------
+
+    def emit(self, *items: Any) -> None:
+        """Bring items into the run (user input, tool results …); they reach every sink, in order.
+
+        Raises:
+            RuntimeError: the run has ended.
+        """
+        if self._tee.done:
+            raise RuntimeError("the run has ended; nothing can be emitted")
+        self._tee.on_next(Batch(tuple(items), asyncio.get_running_loop().time()))
+
+    def abort(self, reason: str = "aborted") -> None:
+        """Stop reading; emit the repair records (what is open is kept, marked and answered) and complete.
+
+        Idempotent, also after the end. Await the run for its outcome.
+        """
+        if self._abort is None and not self._disposed and self._pump is not None and not self._pump.done():
+            self._abort = AbortedError(reason)
+            self._pump.cancel()
+
+    def dispose(self) -> None:
+        """Stop at once: nothing more is delivered; sinks keep what they have. Idempotent."""
+        if not self._disposed and self._pump is not None and not self._pump.done():
+            self._disposed = True
+            self._tee.close()
+            self._pump.cancel()
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters now: batches, items and bytes delivered, answers, each sink's own."""
+        tracker = self._outcomes.tracker
+        return {
+            "batches": self._tee.batches,
+            "items": self._tee.items,
+            "bytes": self._tee.weight,
+            "answers_complete": tracker.complete,
+            "answers_failed": tracker.failed,
+            "sinks": {sink.name: dict(sink.statistics()) for sink in self._all_sinks},
+            "detached": sorted(self._tee.errors),
+        }
+
+    def __await__(self) -> Generator[Any, None, RunOutcome]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> RunOutcome:
+        assert self._pump is not None
+        try:
+            await asyncio.shield(self._pump)
+        except asyncio.CancelledError:
+            # One cancellation: what is open is kept and marked, then the cancel goes on.
+            self.abort("cancelled")
+            await self._finish()
+            raise
+        return await self._finish()
+
+    async def aclose(self) -> None:
+        """Dispose of what still runs, drain and close the sinks. Idempotent."""
+        if self._abort is None:
+            self.dispose()
+        await self._finish()
+
+    async def _finish(self) -> RunOutcome:
+        """Drain and close, once; a second cancel doesn't stop it, the deadline does."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._shut_down(), name="turnstream-close")
+        cancelled = False
+        while not self._closing.done():
+            try:
+                await asyncio.shield(self._closing)
+            except asyncio.CancelledError:
+                if self._closing.cancelled():
+                    break
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
+        return self._closing.result()
+
+    async def _shut_down(self) -> RunOutcome:
+        assert self._pump is not None
+        await asyncio.wait([self._pump])
+        if not self._pump.cancelled():
+            self._pump.exception()
+        self._subscription.dispose()
+        self._outcomes.tracker.finish()
+        try:
+            async with asyncio.timeout(self._drain_timeout):
+                for sink in self._all_sinks:
+                    await self._close_sink(sink)
+        except TimeoutError:
+            for sink in self._all_sinks:
+                if sink.name not in self._lost and sink.name not in self._closed:
+                    self._lost[sink.name] = SinkError(
+                        f"sink {sink.name!r} wasn't drained within {self._drain_timeout} s", sink=sink.name
+                    )
+        return self._outcome()
+
+    _closed: frozenset[str] = frozenset()
+
+    async def _close_sink(self, sink: Sink) -> None:
+        for end in (sink.drain, sink.aclose):
+            try:
+                await end()
+            except Exception as error:
+                self._lost.setdefault(sink.name, error)
+                _log.warning("sink %s could not be closed: %s", sink.name, error)
+        self._closed |= {sink.name}
+
+    def _outcome(self) -> RunOutcome:
+        tee = self._tee
+        tracker = self._outcomes.tracker
+        errors: dict[str, Exception] = {**tee.errors, **{k: v for k, v in self._lost.items() if k not in tee.errors}}
+        status: RunStatus
+        if self._disposed:
+            status = "disposed"
+        elif self._abort is not None:
+            status = "aborted"
+        elif tee.error is not None:
+            status = "broken"
+        elif tracker.failed or errors:
+            status = "failed"
+        else:
+            status = "complete"
+        return RunOutcome(
+            status=status,
+            answers_complete=tracker.complete,
+            answers_failed=tracker.failed,
+            failures=tuple(tracker.failures),
+            error=None if self._abort is not None else tee.error,
+            sink_errors=errors,
+            reason=self._abort.reason if self._abort is not None else None,
+            batches=tee.batches,
+            items=tee.items,
+            bytes=tee.weight,
+            statistics={sink.name: dict(sink.statistics()) for sink in self._all_sinks},
+        )

@@ -1,0 +1,18 @@
+"""Sources: where bytes and items come from."""
+
+from turnstream.sources.base import CHUNK_SIZE, Source
+from turnstream.sources.files import from_file, from_stdin
+from turnstream.sources.memory import from_async_iterable, from_bytes, from_items
+from turnstream.sources.session import SessionSource, in_turn
+
+__all__ = [
+    "CHUNK_SIZE",
+    "SessionSource",
+    "Source",
+    "from_async_iterable",
+    "from_bytes",
+    "from_file",
+    "from_items",
+    "from_stdin",
+    "in_turn",
+]

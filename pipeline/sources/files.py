@@ -1,0 +1,150 @@
+"""Sources that read files and standard input, at full speed or at the recorded pace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from turnstream.messages.errors import SourceError
+from turnstream.operators.batch import Batch
+from turnstream.sources.base import CHUNK_SIZE, Source
+
+__all__ = ["from_file", "from_stdin"]
+
+# Our recordings keep the time since the request in a comment before the event it belongs to.
+_STAMP: Final = re.compile(rb"(?:\A|(?<=[\r\n])): ?turnstream at=(\d+(?:\.\d+)?)(?=[\r\n])")
+_LONGEST_STAMP: Final = 64
+
+
+class _FileSource(Source[bytes]):
+    def __init__(self, path: Path, pace: float | None) -> None:
+        self._path = path
+        self._pace = pace
+        self.name = str(path)
+
+    def _open(self) -> BinaryIO:
+        try:
+            return open(self._path, "rb", buffering=0)
+        except OSError as error:
+            raise SourceError(
+                f"can't open the recording: {error.strerror}", file=self.name, hint="check the path and its permissions"
+            ) from error
+
+    def _chunks(self) -> Iterator[bytes]:
+        with self._open() as file:
+            while True:
+                try:
+                    chunk = file.read(CHUNK_SIZE)
+                except OSError as error:
+                    raise SourceError(f"can't read the recording: {error.strerror}", file=self.name) from error
+                if not chunk:
+                    return
+                yield chunk
+
+    def batches(self) -> Iterator[Batch[bytes]] | AsyncIterator[Batch[bytes]]:
+        if self._pace is None:
+            return (Batch((chunk,), None, None, len(chunk)) for chunk in self._chunks())
+        return self._paced(self._pace)
+
+    async def _paced(self, factor: float) -> AsyncIterator[Batch[bytes]]:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        for due, piece in _timed(self._chunks()):
+            if due is not None:
+                delay = start + due / factor - loop.time()
+                if delay > 0:
+                    await asyncio.sleep(delay)
+            yield Batch((piece,), loop.time(), None, len(piece))
+
+
+def _timed(chunks: Iterator[bytes]) -> Iterator[tuple[float | None, bytes]]:
+    """The bytes cut before each time stamp, with the stamp's seconds (None before the first)."""
+    rest = b""
+    due: float | None = None
+    for chunk in chunks:
+        data = rest + chunk
+        start = 0
+        for match in _STAMP.finditer(data):
+            if match.start() > start:
+                yield due, data[start : match.start()]
+            start = match.start()
+            due = float(match.group(1))
+        # A stamp may be cut by the chunk's end; what precedes the tail can go.
+        keep = max(start, len(data) - _LONGEST_STAMP)
+        if keep > start:
+            yield due, data[start:keep]
+        rest = data[keep:]
+    if rest:
+        # The tail may still hold stamps that only now are whole.
+        start = 0
+        for match in _STAMP.finditer(rest):
+            if match.start() > start:
+                yield due, rest[start : match.start()]
+            start = match.start()
+            due = float(match.group(1))
+        yield due, rest[start:]
+
+
+def from_file(path: str | os.PathLike[str], *, pace: float | None = None) -> Source[bytes]:
+    """A recording on disk: plain SSE, NDJSON of payloads (also in wrappers) or one JSON message.
+
+    Args:
+        path: the file; opened when the run starts.
+        pace: None reads at full speed and leaves arrival times unknown; a factor plays the recorded
+            times (1 as recorded, 2 twice as fast), for recordings that hold them.
+
+    Raises:
+        ValueError: a pace that isn't above zero.
+    """
+    if pace is not None and not pace > 0:
+        raise ValueError(f"pace must be above zero, not {pace}")
+    return _FileSource(Path(path), pace)
+
+
+class _StdinSource(Source[bytes]):
+    name = "stdin"
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+
+    async def batches(self) -> AsyncIterator[Batch[bytes]]:  # type: ignore[override]
+        fd = sys.stdin.fileno() if self._fd is None else self._fd
+        loop = asyncio.get_running_loop()
+        pollable = not stat.S_ISREG(os.fstat(fd).st_mode)
+        while True:
+            if pollable:
+                await _readable(loop, fd)
+            try:
+                chunk = os.read(fd, CHUNK_SIZE)
+            except OSError as error:
+                raise SourceError(f"can't read standard input: {error.strerror}", file=self.name) from error
+            if not chunk:
+                return
+            # A redirected file has no arrival times; a pipe is live.
+            yield Batch((chunk,), loop.time() if pollable else None, None, len(chunk))
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
+    """Wait until ``fd`` can be read without blocking (it stays in blocking mode: others may share it)."""
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(fd, wake)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def from_stdin(fd: int | None = None) -> Source[bytes]:
+    """Standard input: a pipe is a live source with arrival times, a redirected file is not."""
+    return _StdinSource(fd)
