@@ -79,6 +79,9 @@ from turnstream.messages.types import (
 )
 
 __all__ = [
+    "SYNTHETIC_MODEL",
+    "SYNTHETIC_TEXTS",
+    "WIRE_NAMES",
     "APIError",
     "AbortedError",
     "AssistantMessage",
@@ -112,8 +115,6 @@ __all__ = [
     "ResponseFailed",
     "Resync",
     "SSEError",
-    "SYNTHETIC_MODEL",
-    "SYNTHETIC_TEXTS",
     "SignatureDelta",
     "SinkError",
     "SourceError",
@@ -131,7 +132,6 @@ __all__ = [
     "UnknownDelta",
     "UnknownEvent",
     "UserMessage",
-    "WIRE_NAMES",
     "decode_line",
     "delta_to_wire",
     "delta_type",

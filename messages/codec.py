@@ -19,7 +19,7 @@ from turnstream.messages.events import (
     event_from_wire,
     event_to_wire,
 )
-from turnstream.messages.jsonvalue import JSONValueError, dumps, loads
+from turnstream.messages.jsonvalue import MAX_RECORD_DEPTH, JSONValueError, dumps, loads
 from turnstream.messages.names import to_wire_name
 
 __all__ = ["decode_line", "encode", "from_wire", "replace", "split_lines", "to_wire"]
@@ -40,6 +40,18 @@ _CLASSES: Final[dict[str, type[msgspec.Struct]]] = {
 }
 _TYPE_OF: Final = {cls: name for name, cls in _CLASSES.items()}
 
+# Fields that are UNSET when absent, so that None is a value: a tool's own output may be null.
+_NULLABLE: Final = frozenset({"content", "tool_use_result", "mcp_meta", "origin", "error"})
+# Defaults that are neither None nor UNSET. An empty uuid or timestamp means that there was none.
+_IDENTITY: Final = frozenset({"uuid", "timestamp"})
+_DEFAULTS: Final[dict[str, Any]] = {
+    "uuid": "",
+    "timestamp": "",
+    "attempt": 1,
+    "kept": [],
+    "outcome": "incomplete(0)",
+    "preceding_tool_use_ids": [],
+}
 # Fields that never go to the wire as they are.
 _INTERNAL: Final = frozenset({"extra", "index", "committed", "fields"})
 
@@ -99,7 +111,7 @@ _ACCEPTS: Final[dict[str, tuple[type, ...]]] = {
 
 
 def split_lines(data: bytes) -> Iterator[bytes]:
-    """The lines of a JSONL file, split at LF only; ``b"\\n".join`` of them is ``data`` again."""
+    """The lines of a JSONL file, split at LF only; joined by LF they are ``data`` again."""
     start = 0
     while True:
         end = data.find(b"\n", start)
@@ -121,7 +133,7 @@ def decode_line(line: bytes) -> t.Message:
     """
     message: t.Message
     try:
-        value = loads(line)
+        value = loads(line, max_depth=MAX_RECORD_DEPTH)
     except JSONValueError as error:
         message = t.OpaqueRecord(type=None, problem=str(error))
     else:
@@ -129,7 +141,7 @@ def decode_line(line: bytes) -> t.Message:
             message = from_wire(value)
         else:
             message = t.OpaqueRecord(type=None, data=value, problem="not a JSON object")
-    message.__dict__["raw"] = line
+    message.__dict__["raw"] = line  # pyright: ignore[reportIndexIssue]
     return message
 
 
@@ -236,25 +248,31 @@ def to_wire(item: t.Message | StreamEvent) -> Any:
         return {"type": "stream_event", "event": event_to_wire(item)}  # type: ignore[arg-type]
     if isinstance(item, t.OpaqueRecord):
         return item.data
-    out: dict[str, Any] = {"type": _TYPE_OF[type(item)]}  # type: ignore[index]
-    system = isinstance(item, t.SystemMessage)
+    out: dict[str, Any] = {"type": _TYPE_OF[type(item)]}
     for name in item.__struct_fields__:
         if name in _INTERNAL:
             continue
         value = getattr(item, name)
-        if value is None or value is UNSET or (value == "" and name in ("uuid", "timestamp")):
+        if value is UNSET or (value is None and name not in _NULLABLE):
             continue
-        if name == "event":
-            value = event_to_wire(value)
+        if name in _DEFAULTS and value == _DEFAULTS[name] and (name in _IDENTITY or _is_foreign(item, name)):
+            continue
+        if name == "event" and type(value) in EVENT_CLASSES:
+            value = event_to_wire(value)  # pyright: ignore[reportArgumentType]
         elif name == "message" and isinstance(value, msgspec.Struct):
             value = to_wire(value)  # type: ignore[arg-type]
         out[to_wire_name(name)] = value
-    if system:
-        out.update(item.fields)  # type: ignore[union-attr]
-    extra = item.extra  # type: ignore[union-attr]
-    if extra:
-        out.update(extra)
+    # A foreign value of a known key is in there too; a field that was set since then goes before it.
+    more: list[dict[str, Any] | None] = [item.fields] if isinstance(item, t.SystemMessage) else []
+    for keys in (*more, item.extra):  # type: ignore[union-attr]
+        if keys:
+            out.update(keys if out.keys().isdisjoint(keys) else {k: v for k, v in keys.items() if k not in out})
     return out
+
+
+def _is_foreign(item: Any, name: str) -> bool:
+    """Whether the line had a value under this name that the field can't take, and the field wasn't set since."""
+    return bool(item.extra) and to_wire_name(name) in item.extra
 
 
 def encode(item: t.Message | StreamEvent) -> bytes:
@@ -275,10 +293,11 @@ def encode(item: t.Message | StreamEvent) -> bytes:
 
 def _merge(template: bytes, item: t.Message | StreamEvent) -> Any:
     wire = to_wire(item)
-    original = loads(template)
+    original = loads(template, max_depth=MAX_RECORD_DEPTH)
     before = to_wire(from_wire(original))
     for key, value in wire.items():
-        if key not in before or before[key] != value:
+        # Compared as JSON: to Python 1, 1.0 and True are the same.
+        if key not in before or (before[key] is not value and dumps(before[key]) != dumps(value)):
             original[key] = value
     for key in before:
         if key not in wire:
@@ -289,7 +308,7 @@ def _merge(template: bytes, item: t.Message | StreamEvent) -> Any:
 _M = TypeVar("_M", bound=msgspec.Struct)
 
 
-def replace(message: _M, **changes: Any) -> _M:
+def replace(message: _M, /, **changes: Any) -> _M:
     """A changed copy of a message that was read (WIRE.md §2: what was read is changed only through this).
 
     The copy has no line of its own; the old one stays as the template for unknown keys and key order.
@@ -297,8 +316,8 @@ def replace(message: _M, **changes: Any) -> _M:
     """
     copy = msgspec.structs.replace(message, **changes)
     kept = message.__dict__
-    copy.__dict__.pop("raw", None)
+    copy.__dict__.pop("raw", None)  # pyright: ignore[reportAttributeAccessIssue]
     template = kept.get("raw") or kept.get("template")
     if template is not None and not isinstance(message, t.OpaqueRecord):
-        copy.__dict__["template"] = template
+        copy.__dict__["template"] = template  # pyright: ignore[reportIndexIssue]
     return copy

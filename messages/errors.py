@@ -72,6 +72,10 @@ class TurnstreamError(Exception):
         self.kept = kept
         self.hint = hint
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default calls the class with `args`, which lack the keyword-only ones.
+        return _rebuild, (type(self), self.args), self.__dict__
+
     def where(self) -> str:
         """The known part of the position, e.g. ``answer.sse, event 7, byte 812``; empty if unknown."""
         parts: list[str] = []
@@ -87,6 +91,13 @@ class TurnstreamError(Exception):
         where = self.where()
         text = f"{self.message} ({where})" if where else self.message
         return f"{text}; {self.hint}" if self.hint else text
+
+
+def _rebuild(cls: type[TurnstreamError], args: tuple[Any, ...]) -> TurnstreamError:
+    """A copied or unpickled error before its attributes are set."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    return error
 
 
 class SSEError(TurnstreamError):

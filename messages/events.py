@@ -266,7 +266,7 @@ def _build_delta(value: Any) -> Delta:
             return UnknownDelta(kind, value)
     if cls is CitationsDelta and "citation" not in value:
         return UnknownDelta(kind, value)
-    known, extra = _split(value, _DELTA_FIELDS[cls.__struct_config__.tag])
+    known, extra = _split(value, _DELTA_FIELDS[cls.__struct_config__.tag])  # pyright: ignore[reportArgumentType]
     delta: Delta = cls(**known, extra=extra or None)
     return delta
 
@@ -275,7 +275,7 @@ def _split(value: dict[str, Any], fields: frozenset[str]) -> tuple[dict[str, Any
     known: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for key, item in value.items():
-        if key == "type":
+        if key == "type" and isinstance(item, str):
             continue
         wanted = _FIELD_TYPES.get(key)
         if key in fields and (wanted is None or (isinstance(item, wanted) and not isinstance(item, bool))):
@@ -297,8 +297,8 @@ def event_from_wire(payload: dict[str, Any], name: str | None = None) -> StreamE
     """
     kind = payload.get("type")
     if not isinstance(kind, str):
-        if kind is None and "error" in payload and (name is None or name == "error"):
-            kind = "error"  # a bare {"error": …} is an error event
+        if kind is None and "error" in payload:
+            kind = "error"  # a bare {"error": …} is an error event, whatever frame it came in
         else:
             kind = name or None
     cls = _EVENTS.get(kind) if kind is not None else None
@@ -311,7 +311,7 @@ def event_from_wire(payload: dict[str, Any], name: str | None = None) -> StreamE
         return ContentBlockDelta(delta=_build_delta(payload.get("delta")), extra=extra or None, **known)
     if cls is ContentBlockStart and not isinstance(payload.get("content_block"), dict):
         raise ValueError("content_block_start without content_block")
-    known, extra = _split(payload, _EVENT_FIELDS[cls.__struct_config__.tag])
+    known, extra = _split(payload, _EVENT_FIELDS[cls.__struct_config__.tag])  # pyright: ignore[reportArgumentType]
     event: StreamEvent = cls(**known, extra=extra or None)
     return event
 

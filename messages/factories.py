@@ -160,6 +160,7 @@ class MessageFactory:
             is_error: whether the tool failed.
             tool_use_result: the tool's own output with its own type; never sent.
             source: the assistant message that asked.
+            uuid: given, or made.
         """
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
         if is_error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -25,6 +26,8 @@ __all__ = [
 # A fixed namespace of our own, uuid5(NAMESPACE_DNS, "turnstream"); never change it: derived ids depend on it.
 NAMESPACE: Final = uuid.UUID("d6269dc5-df9e-568a-9731-63fbce0ebbdb")
 
+_IS_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE).fullmatch
+
 Clock = Callable[[], float]
 """Returns wall-clock seconds since the epoch."""
 
@@ -36,7 +39,9 @@ class IdSource(Protocol):
     ignore it; :func:`stable_ids` derives the id from it.
     """
 
-    def __call__(self, *scope: object) -> str: ...
+    def __call__(self, *scope: object) -> str:
+        """One new id."""
+        ...
 
 
 def random_ids() -> IdSource:
@@ -77,8 +82,9 @@ def stable_ids(*base: object) -> IdSource:
     def make(*scope: object) -> str:
         count = seen.get(scope, 0)
         seen[scope] = count + 1
-        name = "/".join(str(part) for part in (*base, *scope, *((count,) if count else ())))
-        return str(uuid.uuid5(NAMESPACE, name))
+        # Each part with its length, so that ("a/b", "c") isn't ("a", "b/c"), nor the second ("a",) an ("a", 1).
+        parts = [str(part) for part in (count, *base, *scope)]
+        return str(uuid.uuid5(NAMESPACE, "/".join(f"{len(part)}:{part}" for part in parts)))
 
     return make
 
@@ -100,12 +106,20 @@ def seeded_clock(start: float = 1_750_000_000.0, step: float = 0.001) -> Clock:
     return read
 
 
+_second = 0
+_second_text = "1970-01-01T00:00:00."
+
+
 def format_timestamp(seconds: float) -> str:
     """ISO 8601 in UTC with milliseconds and ``Z`` (WIRE.md §2)."""
-    # Rounded to whole milliseconds first: isoformat truncates, and 0.001 steps are inexact doubles.
-    moment = datetime.fromtimestamp(round(seconds * 1000) / 1000, UTC)
-    milliseconds = (moment.microsecond + 500) // 1000
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{min(milliseconds, 999):03d}Z"
+    # Whole milliseconds first: 0.001 steps are inexact doubles, and cutting them would lose some. The
+    # text of the second is kept: messages come in bursts, and it costs ten times the rest.
+    global _second, _second_text
+    whole, milliseconds = divmod(round(seconds * 1000), 1000)
+    if whole != _second:
+        _second_text = f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}."
+        _second = whole
+    return f"{_second_text}{milliseconds:03d}Z"
 
 
 def derive_uuid(parent: str, index: int) -> str:
@@ -115,6 +129,6 @@ def derive_uuid(parent: str, index: int) -> str:
     gives the same ids. A parent that is no uuid, or an index beyond 12 hex digits, gets a version 5
     uuid in a fixed namespace.
     """
-    if len(parent) == 36 and parent[23] == "-" and 0 <= index < 1 << 48:
+    if 0 <= index < 1 << 48 and _IS_UUID(parent):
         return f"{parent[:24]}{index:012x}"
     return str(uuid.uuid5(NAMESPACE, f"{parent}/{index}"))

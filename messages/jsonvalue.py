@@ -4,7 +4,7 @@ Reading: msgspec (keeps integers of any size), then the standard library for lon
 Refused, so that the caller keeps the text instead (WIRE.md §1, tool input): deeper than
 ``MAX_DEPTH`` levels, non-finite numbers, integers over 4,300 digits.
 Writing: orjson, and where it can't (integers over 64 bits, lone surrogates, over 254 levels) a
-fallback, so that whatever can be read can be written.
+fallback that needs no stack, so that whatever can be read can be written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import orjson
 
 __all__ = [
     "MAX_DEPTH",
+    "MAX_RECORD_DEPTH",
     "JSONValueError",
     "UnheldValueError",
     "depth_exceeds",
@@ -32,10 +33,15 @@ __all__ = [
 MAX_DEPTH = 200
 """Containers may nest this deep; orjson writes only 254, others depend on the stack (WIRE.md §1)."""
 
+MAX_RECORD_DEPTH = 240
+"""A whole event or record may nest deeper: a value of ``MAX_DEPTH`` levels stands inside a block, a content
+list, a message, an envelope, a tombstone. What was written must be readable again."""
+
 _decode = msgspec.json.Decoder().decode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR_OR_LONE = re.compile("([\ud800-\udbff])([\udc00-\udfff])|[\ud800-\udfff]")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.S)
+# A string (maybe cut off) or a bracket; possessive, so that a long string costs neither time nor memory.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class JSONValueError(ValueError):
@@ -46,21 +52,23 @@ class UnheldValueError(JSONValueError):
     """The text is JSON, but no value of ours holds it without loss; keep the text."""
 
 
-def loads(data: bytes | str, *, keep_surrogates: bool = False) -> Any:
+def loads(data: bytes | str, *, keep_surrogates: bool = False, max_depth: int = MAX_DEPTH) -> Any:
     """Read one JSON value.
 
     Args:
         data: UTF-8 bytes or text.
         keep_surrogates: leave lone surrogates in the strings; the default replaces each by U+FFFD.
+        max_depth: how deep containers may nest.
 
     Returns:
         The value.
 
     Raises:
-        JSONValueError: broken, too deep, a non-finite number or a huge integer.
+        UnheldValueError: too deep, a non-finite number or a huge integer.
+        JSONValueError: broken.
     """
-    if _may_be_too_deep(data):
-        raise UnheldValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if _is_too_deep(data, max_depth):
+        raise UnheldValueError(f"nested deeper than {max_depth} levels")
     try:
         return _decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -92,23 +100,21 @@ def _finite(text: str) -> float:
     return value
 
 
-def _may_be_too_deep(data: bytes | str) -> bool:
+def _is_too_deep(data: bytes | str, max_depth: int) -> bool:
     if isinstance(data, str):
-        if data.count("[") + data.count("{") <= MAX_DEPTH:
+        if data.count("[") + data.count("{") <= max_depth:
             return False
-        text = data
-    else:
-        if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-            return False
-        text = data.decode("utf-8", "replace")
+        data = data.encode("utf-8", "surrogatepass")
+    elif data.count(b"[") + data.count(b"{") <= max_depth:
+        return False
     depth = 0
-    for token in _TOKEN.finditer(text):
-        first = token.group()[0]
-        if first in "[{":
+    for match in _TOKEN.finditer(data):
+        token = data[match.start()]
+        if token in b"[{":
             depth += 1
-            if depth > MAX_DEPTH:
+            if depth > max_depth:
                 return True
-        elif first != '"':
+        elif token in b"]}":
             depth -= 1
     return False
 
@@ -136,7 +142,11 @@ def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
 
 
 def dumps(value: Any) -> bytes:
-    """Write one JSON value: compact, non-ASCII as is, lone surrogates as U+FFFD."""
+    """Write one JSON value: compact, non-ASCII as is, lone surrogates as U+FFFD, non-finite numbers as null.
+
+    Raises:
+        TypeError: the value holds something that isn't JSON.
+    """
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -144,8 +154,45 @@ def dumps(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (UnicodeError, TypeError, RecursionError):
-        value = scrub(value)
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return _dumps_slowly(value)
+
+
+class _Piece(str):
+    """Text of the output, among values that are still to be written."""
+
+
+def _dumps_slowly(value: Any) -> bytes:
+    """The same for any depth and any string, without recursion."""
+    out: list[str] = []
+    todo: list[Any] = [value]
+    while todo:
+        item = todo.pop()
+        if item.__class__ is _Piece:
+            out.append(item)
+        elif isinstance(item, str):
+            out.append(json.dumps(scrub_text(item), ensure_ascii=False))
+        elif isinstance(item, dict):
+            out.append("{")
+            pieces: list[Any] = []
+            for key, inner in item.items():
+                name = scrub_text(key) if isinstance(key, str) else json.dumps(key)
+                pieces += (_Piece(f"{',' if pieces else ''}{json.dumps(name, ensure_ascii=False)}:"), inner)
+            todo.append(_Piece("}"))
+            todo += reversed(pieces)
+        elif isinstance(item, (list, tuple)):
+            out.append("[")
+            pieces = []
+            for inner in item:
+                if pieces:
+                    pieces.append(_Piece(","))
+                pieces.append(inner)
+            todo.append(_Piece("]"))
+            todo += reversed(pieces)
+        elif isinstance(item, float) and not math.isfinite(item):
+            out.append("null")
+        else:
+            out.append(json.dumps(item))
+    return "".join(out).encode()
 
 
 def has_surrogates(text: str) -> bool:
@@ -168,11 +215,27 @@ def _join(match: re.Match[str]) -> str:
 
 
 def scrub(value: Any) -> Any:
-    """A copy of ``value`` in which no string (keys too) holds a surrogate; ``value`` itself if it has none."""
+    """``value`` without surrogates in any string (keys too): a copy, or itself if it has none.
+
+    Recursive: for values that :func:`loads` returned, whose depth is limited.
+    """
     if isinstance(value, str):
         return scrub_text(value)
     if isinstance(value, dict):
-        return {scrub_text(k) if isinstance(k, str) else k: scrub(v) for k, v in value.items()}
+        changed = False
+        copy: dict[Any, Any] = {}
+        for key, item in value.items():
+            clean_key = scrub_text(key) if isinstance(key, str) else key
+            clean = scrub(item)
+            changed = changed or clean is not item or clean_key is not key
+            copy[clean_key] = clean
+        return copy if changed else value
     if isinstance(value, (list, tuple)):
-        return [scrub(v) for v in value]
+        changed = False
+        items: list[Any] = []
+        for item in value:
+            clean = scrub(item)
+            changed = changed or clean is not item
+            items.append(clean)
+        return items if changed else value
     return value

@@ -32,9 +32,23 @@ MISSING_RESULT: Final = "No result: the tool call was cut off before it finished
 COMPACT_BOUNDARY: Final = "Conversation compacted"
 MICROCOMPACT_BOUNDARY: Final = "Context microcompacted"
 
-SYNTHETIC_TEXTS: Final[frozenset[str]] = frozenset(
-    {INTERRUPTED, INTERRUPTED_FOR_TOOL_USE, CANCELLED, REJECTED, NO_RESPONSE_REQUESTED}
+# How other writers of the same format say it: read, never written.
+_FOREIGN: Final = (
+    (
+        "The user doesn't want to take this action right now. STOP what you are doing and wait for the user to tell "
+        "you how to proceed."
+    ),
+    (
+        "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, "
+        "the new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how "
+        "to proceed."
+    ),
 )
+
+SYNTHETIC_TEXTS: Final[frozenset[str]] = frozenset(
+    {INTERRUPTED, INTERRUPTED_FOR_TOOL_USE, CANCELLED, REJECTED, NO_RESPONSE_REQUESTED, *_FOREIGN}
+)
+"""The texts that stand in for speech, ours and the foreign spellings."""
 
 
 def is_synthetic(message: UserMessage | AssistantMessage) -> bool:

@@ -7,6 +7,7 @@ for a run of deltas to one block.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -44,7 +45,7 @@ from turnstream.messages.types import (
 from turnstream.operators.answer import Answer
 from turnstream.operators.blocks import OpenBlock
 from turnstream.operators.events import Parsed
-from turnstream.operators.failures import api_failure, as_exception, error_object
+from turnstream.operators.failures import api_failure, as_exception, error_object, outcome_of
 from turnstream.operators.stage import Fault, Operator, lift
 
 __all__ = ["Accumulator", "NormalizeBlock", "accumulate"]
@@ -99,7 +100,8 @@ class Accumulator:
         # The block that deltas go to, unpacked for the walk.
         self._hot_index = _NO_INDEX
         self._hot_class: type | None = None
-        self._hot_append: Callable[[str], None] = [].append
+        unused: list[str] = []
+        self._hot_append: Callable[[str], None] = unused.append
         # This batch: (position, items consumed there, what stands instead)
         self._edits: list[tuple[int, int, list[Any]]] = []
         self._batch: Sequence[Any] = ()
@@ -109,13 +111,16 @@ class Accumulator:
     def feed(self, batch: Sequence[QueryItem], /) -> Sequence[QueryItem | Fault]:
         """Take the events of one batch; other items pass."""
         self._batch = batch
+        if batch.__class__ is Parsed:
+            self._last = batch  # pyright: ignore[reportAttributeAccessIssue]
+            batch = batch.items  # pyright: ignore[reportAttributeAccessIssue]
         hot_index = self._hot_index
         hot_class = self._hot_class
         append = self._hot_append
         for position, event in enumerate(batch):
             if event.__class__ is ContentBlockDelta:
-                delta = event.delta  # type: ignore[union-attr]
-                if delta.__class__ is hot_class and event.index == hot_index:  # type: ignore[union-attr]
+                delta = event.delta  # pyright: ignore[reportAttributeAccessIssue]
+                if delta.__class__ is hot_class and event.index == hot_index:  # pyright: ignore[reportAttributeAccessIssue]
                     if hot_class is TextDelta:
                         append(delta.text)  # type: ignore[union-attr]
                     elif hot_class is InputJsonDelta:
@@ -127,12 +132,12 @@ class Accumulator:
                 self._handle(position, event)
             except _StrictError as strict:
                 return [*self._assembled(position), Fault(strict.error)]
+            except Exception as error:  # noqa: BLE001 - a normalize_block's: what came before it isn't lost
+                return [*self._assembled(position), Fault(error)]
             hot_index = self._hot_index
             hot_class = self._hot_class
             append = self._hot_append
         self._seen += len(batch)
-        if batch.__class__ is Parsed:
-            self._last = batch  # type: ignore[assignment]
         if not self._edits:
             return batch
         return self._assembled(len(batch))
@@ -142,6 +147,8 @@ class Accumulator:
         out: list[Any] = []
         start = 0
         batch = self._batch
+        if isinstance(batch, Parsed):
+            batch = batch.items
         for position, consumed, items in self._edits:
             out += batch[start:position]
             out += items
@@ -156,7 +163,7 @@ class Accumulator:
             self._edits.append((position + 1 if after else position, 0, list(items)))
 
     def _swap(self, position: int, event: StreamEvent) -> None:
-        """Emit ``event`` instead of the one at ``position`` (a copy with its index filled in)."""
+        """Emit ``event`` instead of the one at ``position`` (a copy with its index filled in); after its notes."""
         self._edits.append((position, 1, [event]))
 
     def _heat(self, block: OpenBlock | None) -> None:
@@ -186,32 +193,20 @@ class Accumulator:
         self._insert(position, [StreamNote(kind=kind, message=message, event_number=number, byte_offset=offset)])
 
     def _handle(self, position: int, event: Any) -> None:
-        cls = event.__class__
-        if cls is ContentBlockDelta:
+        handler = _HANDLERS.get(event.__class__)
+        if handler is not None:
             self._known = self._anything = True
-            self._on_delta(position, event)
-        elif cls is ContentBlockStop:
-            self._known = self._anything = True
-            self._on_block_stop(position, event)
-        elif cls is ContentBlockStart:
-            self._known = self._anything = True
-            self._on_block_start(position, event)
-        elif cls is MessageDelta:
-            self._known = self._anything = True
-            self._on_message_delta(position, event)
-        elif cls is MessageStart:
-            self._known = self._anything = True
-            self._on_message_start(position, event)
-        elif cls is MessageStop:
-            self._known = self._anything = True
-            self._on_message_stop(position)
-        elif cls is ErrorEvent:
-            self._known = self._anything = True
-            self._on_error_event(position, event)
-        elif cls is Ping:
-            self._known = self._anything = True
-        elif cls is UnknownEvent or cls is StreamNote:
-            self._anything = self._anything or cls is UnknownEvent or event.kind in _UNREADABLE
+            handler(self, position, event)
+        else:
+            self._on_other(position, event)
+
+    def _on_ping(self, position: int, event: Ping) -> None:
+        """A ping opens nothing and ends nothing."""
+
+    def _on_other(self, position: int, item: Any) -> None:
+        cls = item.__class__
+        if cls is UnknownEvent or cls is StreamNote:
+            self._anything = self._anything or cls is UnknownEvent or item.kind in _UNREADABLE
         elif cls is RequestStart:
             self._insert(position, self._close(None, position))
             self._ended = False
@@ -226,27 +221,34 @@ class Accumulator:
         message = event.message if isinstance(event.message, dict) else {}
         answer = self._answer
         if answer is not None:
-            if answer.may_end():
-                self._insert(position, self._end_without_stop(position))
+            if answer.is_over():
+                self._insert(position, self._close(None, position))
             elif answer.repeats(message):
                 self._note(position, "duplicate_message_start", "the same message_start again; one answer goes on")
                 answer.merge_usage(message.get("usage"))
                 return
             else:
                 self._insert(position, [Tombstone(message=m) for m in answer.messages])
+        if not isinstance(event.message, dict):
+            self._note(position, "message_start_without_message", "the envelope is made up")
+        elif not isinstance(message.get("id"), str) or not message["id"]:
+            self._note(position, "message_start_without_id", "the message id is made up")
         self._begin(message, started=True)
         self._heat(None)
         content = message.get("content")
         if isinstance(content, list):
             self._emit_whole_content(position, content)
+        elif isinstance(content, str) and content:
+            self._note(position, "content_is_text", "the content is a string; a text block is made of it")
+            self._emit_whole_content(position, [{"type": "text", "text": content}], synthesized=True)
 
-    def _emit_whole_content(self, position: int, content: list[Any]) -> None:
+    def _emit_whole_content(self, position: int, content: list[Any], *, synthesized: bool = False) -> None:
         """A start that holds its content already: each block is finished (WIRE.md §1, attempts)."""
         answer = self._answer
         assert answer is not None
         for index, value in enumerate(content):
             if isinstance(value, dict):
-                block = answer.open_block(OpenBlock(index, value, wire_index=index))
+                block = answer.open_block(OpenBlock(index, value, synthesized=synthesized, wire_index=index))
                 self._insert(position, [self._finish(block)])
 
     def _begin(self, message: dict[str, Any], *, started: bool) -> Answer:
@@ -261,8 +263,7 @@ class Accumulator:
             if self._ended:
                 self._note(position, "event_after_end", f"{what} after the answer's end and before a start")
                 return None
-            if self._strict:
-                self._note(position, "no_message_start", f"{what} before any message_start")
+            self._note(position, "no_message_start", f"{what} before any message_start; the envelope is made up")
             return self._begin({}, started=False)
         return self._answer
 
@@ -295,24 +296,32 @@ class Accumulator:
         if block is None:
             self._on_lost_delta(position, event, answer)
         elif not block.open:
-            block.refuse(delta)
             if delta.__class__ is not UnknownDelta:
                 self._note(
                     position, "delta_after_stop", f"{delta_type(delta)} to block {block.index}, which was stopped"
                 )
+            self._refuse(position, event, block)
         elif block.can_take(delta):
             block.apply(delta)
             if block.index != event.index:
                 self._swap(position, msgspec.structs.replace(event, index=block.index))
             self._heat(block)
         else:
-            block.refuse(delta)
             if delta.__class__ is not UnknownDelta:
                 self._note(
                     position,
                     "delta_mismatch",
                     f"{delta_type(delta)} to block {block.index}, which is of type {block.type}",
                 )
+            self._refuse(position, event, block)
+
+    def _refuse(self, position: int, event: ContentBlockDelta, block: OpenBlock) -> None:
+        """Keep a delta that its block can't take; it passes, under the index the block has now."""
+        block.refuse(event.delta)
+        if self._answer is not None:
+            self._answer.refused = True
+        if block.index != event.index:
+            self._swap(position, msgspec.structs.replace(event, index=block.index))
 
     def _on_lost_delta(self, position: int, event: ContentBlockDelta, answer: Answer) -> None:
         """A delta whose index is missing or was never opened."""
@@ -324,8 +333,12 @@ class Accumulator:
         block = answer.latest_open(delta)
         if block is None and isinstance(delta, (TextDelta, ThinkingDelta)):
             kind = "text" if isinstance(delta, TextDelta) else "thinking"
-            index = answer.free_index() if event.index is None else event.index
-            block = answer.open_block(OpenBlock(index, {"type": kind, kind: ""}, synthesized=True, wire_index=index))
+            index = event.index
+            if index is None or answer.knows(index):
+                index = answer.free_index()
+            wire_index = index if event.index is None else event.index
+            opened = OpenBlock(index, {"type": kind, kind: ""}, synthesized=True, wire_index=wire_index)
+            block = answer.open_block(opened)
             number, offset = self._place(position)
             note = StreamNote(
                 kind="synthesized_block",
@@ -335,9 +348,11 @@ class Accumulator:
             )
             self._insert(position, [note])
         if block is None:
-            last = answer.last_opened()
+            # Without an index it means the block opened last; a foreign index taints no block.
+            last = answer.last_opened() if event.index is None else None
             if last is not None:
                 last.refuse(delta)
+                answer.refused = True
             else:
                 answer.homeless.append(delta_to_wire(delta))
             if last is None and delta.__class__ is not UnknownDelta:
@@ -371,7 +386,8 @@ class Accumulator:
         block.close()
         content = block.block
         if self._normalize is not None:
-            content = self._normalize(content)
+            # A copy: it may change what it is given, and the raw events share what is nested in a block.
+            content = self._normalize(copy.deepcopy(content))
         message = AssistantMessage(
             message=answer.envelope([content]),
             uuid=self._make.ids("assistant", answer.number, answer.message_id, block.index),
@@ -399,23 +415,22 @@ class Accumulator:
         if answer is not None:
             answer.merge(event)
 
-    def _on_message_stop(self, position: int) -> None:
+    def _on_message_stop(self, position: int, event: MessageStop) -> None:
         answer = self._current(position, "message_stop")
         if answer is None:
             return
-        self._finish_open(position, answer)
+        if answer.has_open:
+            self._finish_open(position, answer)
         failed: ResponseFailed | None = None
-        number, offset = self._place(position)
         if not answer.started or not (answer.blocks_finished or answer.stop_reason is not None):
             failed = answer.incomplete(
                 "the answer has no message_start" if not answer.started else "the answer holds nothing",
-                number,
-                offset,
+                *self._place(position),
             )
         elif answer.lacks_tool_block():
-            failed = answer.contradiction(number, offset)
-        unfinished = answer.unfinished_tools()
-        leftovers = answer.leftovers()
+            failed = answer.contradiction(*self._place(position))
+        unfinished = answer.unfinished_tools() if answer.has_open else None
+        leftovers = answer.leftovers() if answer.refused or answer.homeless else None
         if unfinished or leftovers:
             carrier = self._carrier(answer, [])
             carrier.unfinished_tool_inputs = unfinished or None
@@ -502,7 +517,7 @@ class Accumulator:
         self._ended = True
         self._heat(None)
 
-    def _end_without_stop(self, position: int) -> list[Any]:
+    def _end_without_stop(self, position: int, *, strict: bool) -> list[Any]:
         """All blocks stopped and a stop_reason: complete although message_stop is missing."""
         answer = self._answer
         assert answer is not None
@@ -522,7 +537,7 @@ class Accumulator:
         if failed is not None:
             items[-1] = failed
         self._end()
-        if self._strict:
+        if strict:
             raise _StrictError(
                 as_exception(failed)
                 if failed is not None
@@ -536,12 +551,15 @@ class Accumulator:
         if answer is None:
             return []
         if answer.may_end():
-            return self._end_without_stop(position)
+            whole = self._end_without_stop(position, strict=self._strict and error is None)
+            return [*whole, *self._repair(answer)] if isinstance(error, AbortedError) else whole
         number, offset = self._place(position)
         partial = self._partial(answer)
-        failed = answer.incomplete("the stream ended before message_stop", number, offset, partial=partial)
+        why = "the stream ended before message_stop" if answer.started else "the answer has no message_start"
+        failed = answer.incomplete(why, number, offset, partial=partial)
         if error is not None:
             failed.error = error_object(error)
+            failed.outcome = outcome_of(error, answer.blocks_finished)
         items: list[Any] = [partial] if partial is not None else []
         items.append(failed)
         if isinstance(error, AbortedError):
@@ -585,7 +603,7 @@ class Accumulator:
         if isinstance(error, AbortedError):
             return None
         if error is not None:
-            return ResponseFailed(error=error_object(error), outcome="incomplete(0)")
+            return ResponseFailed(error=error_object(error), outcome=outcome_of(error, 0))
         if self._known:
             kind, outcome, text = "incomplete_stream", "incomplete(0)", "the stream holds no answer"
         elif self._anything:
@@ -600,6 +618,18 @@ class Accumulator:
             byte_offset=offset,
         )
 
+
+# By class, not by instance: a table of bound methods would make every stage a reference cycle.
+_HANDLERS: Final[dict[type, Callable[[Accumulator, int, Any], None]]] = {
+    ContentBlockDelta: Accumulator._on_delta,
+    ContentBlockStop: Accumulator._on_block_stop,
+    ContentBlockStart: Accumulator._on_block_start,
+    MessageDelta: Accumulator._on_message_delta,
+    MessageStart: Accumulator._on_message_start,
+    MessageStop: Accumulator._on_message_stop,
+    ErrorEvent: Accumulator._on_error_event,
+    Ping: Accumulator._on_ping,
+}
 
 # Notes of the layers below that mean: something came, but it couldn't be read as events.
 _UNREADABLE: Final = frozenset({"event_error", "not_sse", "event_too_large", "unterminated_event", "unheld_payload"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from turnstream.messages.events import Delta, MessageDelta
 from turnstream.messages.ids import IdSource
@@ -10,6 +10,10 @@ from turnstream.messages.types import AssistantMessage, ResponseFailed
 from turnstream.operators.blocks import OpenBlock
 
 __all__ = ["Answer"]
+
+
+# What a message_delta can't change: what the answer is, and what the blocks and the usage make.
+_OURS: Final = frozenset({"id", "type", "role", "content", "usage"})
 
 
 class Answer:
@@ -28,7 +32,8 @@ class Answer:
     def __init__(self, number: int, message: dict[str, Any], *, started: bool, ids: IdSource) -> None:
         self.number = number
         self.started = started
-        self.wire_id = message.get("id") if isinstance(message.get("id"), str) else None
+        wire_id = message.get("id")
+        self.wire_id: str | None = wire_id if isinstance(wire_id, str) and wire_id else None
         self.synthesized = not started or self.wire_id is None
         # A copy: the raw event is never changed. Key order stays the wire's.
         template = dict(message)
@@ -53,6 +58,7 @@ class Answer:
         self._tool_finished = False
         self._open: list[OpenBlock] = []  # in the order they were opened
         self._last: OpenBlock | None = None
+        self.refused = False  # whether any block refused a delta
         self.homeless: list[Any] = []  # deltas that no block could take, in wire form
 
     @property
@@ -87,7 +93,7 @@ class Answer:
         self.merge_usage(event.usage)
         news: dict[str, Any] = {}
         if isinstance(event.delta, dict):
-            news.update((k, v) for k, v in event.delta.items() if v is not None and k not in ("content", "usage"))
+            news.update((k, v) for k, v in event.delta.items() if v is not None and k not in _OURS)
         if event.context_management.__class__ is dict:
             news["context_management"] = event.context_management
         if news:
@@ -113,6 +119,11 @@ class Answer:
         self._last = block
         return block
 
+    @property
+    def has_open(self) -> bool:
+        """Whether any block is still open."""
+        return bool(self._open)
+
     def open_blocks(self) -> list[OpenBlock]:
         """The blocks still open, in index order."""
         return sorted((b for b in self._open if b.open), key=lambda b: b.index)
@@ -132,6 +143,8 @@ class Answer:
         """Whether ``block`` stops in another order than the indexes say."""
         if block.index < self._highest_finished:
             return True
+        if len(self._open) == 1:
+            return False  # only this one
         return any(other.open and other.index < block.index for other in self._open)
 
     def finished(self, block: OpenBlock, message: AssistantMessage) -> None:
@@ -167,11 +180,15 @@ class Answer:
     def repeats(self, message: dict[str, Any]) -> bool:
         """Whether another start is this answer's own again: no block between, and the same id or none."""
         wire_id = message.get("id")
-        return not self.blocks and (wire_id is None or wire_id == self.wire_id)
+        return not self.blocks and (not wire_id or wire_id == self.wire_id)
+
+    def is_over(self) -> bool:
+        """Whether all but its message_stop came: all blocks stopped and a stop_reason."""
+        return self.stop_reason is not None and not any(b.open for b in self._open)
 
     def may_end(self) -> bool:
-        """Whether it is complete but for its message_stop: all blocks stopped and a stop_reason."""
-        return self.started and self.stop_reason is not None and not any(b.open for b in self._open)
+        """Whether it is complete but for its message_stop; without a message_start it never is."""
+        return self.started and self.is_over()
 
     def lacks_tool_block(self) -> bool:
         """stop_reason ``tool_use`` without any tool block: a protocol error that may be retried."""

@@ -15,7 +15,7 @@ from turnstream.messages.events import (
     UnknownDelta,
     delta_to_wire,
 )
-from turnstream.messages.jsonvalue import MAX_DEPTH, JSONValueError, depth_exceeds, dumps, loads
+from turnstream.messages.jsonvalue import JSONValueError, depth_exceeds, dumps, loads
 from turnstream.messages.types import AssistantMessage
 
 __all__ = ["OpenBlock"]
@@ -83,7 +83,7 @@ class OpenBlock:
     def _hold_deep_values(self) -> None:
         # What nests too deep for some encoder is kept as its text (WIRE.md §1); flat blocks cost one pass.
         for key, value in self.block.items():
-            if value and value.__class__ in (dict, list) and depth_exceeds(value, MAX_DEPTH - 1):
+            if value and value.__class__ in (dict, list) and depth_exceeds(value):
                 self.block[key] = dumps(value).decode()
                 self.invalid = True
 
@@ -95,7 +95,7 @@ class OpenBlock:
     def can_take(self, delta: Delta) -> bool:
         """Whether a delta of this class belongs to a block of this type."""
         cls = delta.__class__
-        return cls is self.takes or _TAKES.get(cls) == self.type and self.type is not None
+        return cls is self.takes or (self.type is not None and _TAKES.get(cls) == self.type)
 
     def apply(self, delta: Delta) -> None:
         """Apply a delta that :meth:`can_take`."""
@@ -125,12 +125,19 @@ class OpenBlock:
             self.message.unapplied_deltas = self.unapplied
 
     def is_empty(self) -> bool:
-        """Whether neither the start nor a delta brought content (text and thinking blocks)."""
-        return not any(self.parts) and not self.block.get(self.field)
+        """Whether neither the start nor a delta brought content (text and thinking blocks).
+
+        A signature is content (thinking whose text isn't shown, FAULTS.md 24), as is a citation.
+        """
+        block = self.block
+        return not (any(self.parts) or block.get(self.field) or block.get("signature") or block.get("citations"))
 
     def raw_input(self) -> str:
-        """The joined fragments of a tool input."""
-        return "".join(self.parts)
+        """The joined fragments of a tool input, else the text of what its start held."""
+        raw = "".join(self.parts)
+        if not raw and (whole := self.block.get("input")):
+            return whole if isinstance(whole, str) else dumps(whole).decode()
+        return raw
 
     def close(self) -> None:
         """Join what was appended; parse a tool input, once."""
@@ -145,7 +152,7 @@ class OpenBlock:
     def _close_input(self) -> None:
         raw = "".join(self.parts)
         self.parts = []
-        if not raw or raw.isspace():
+        if not raw.strip(" \t\r\n"):
             self.block.setdefault("input", {})
             if self.block["input"] == "":
                 self.block["input"] = {}

@@ -51,45 +51,53 @@ def each(*operators: Callable[[Observable[Any]], Observable[Any]]) -> Operator[A
 
         def subscribe(observer: Any, scheduler: Any = None) -> Any:
             subject: Any = Subject()
-            collected: list[Any] | None = None
+            collected: list[Any] | None = None  # what comes out while a batch is fed, None between batches
+            at: float | None = None
+            key: Any = None  # of the last batch
+            owed = 0  # bytes that caused nothing yet, as in lift
 
             def take(item: Any) -> None:
                 if collected is not None:
                     collected.append(item)
                 else:
-                    observer.on_next(Batch((item,)))
+                    observer.on_next(Batch((item,), None, key))
 
             def on_next(batch: Sequence[Any]) -> None:
-                nonlocal collected
-                mine: list[Any] = []
-                before, collected = collected, mine
+                nonlocal collected, at, key, owed
+                if isinstance(batch, Batch):
+                    at, key = batch.at, batch.key
+                    owed += batch.weight
+                else:
+                    at = None
+                collected = []
                 try:
                     for item in batch:
                         subject.on_next(item)
                 finally:
-                    collected = before
-                    if mine:
-                        is_batch = isinstance(batch, Batch)
-                        observer.on_next(Batch(mine, batch.at, batch.key, batch.weight) if is_batch else Batch(mine))
+                    give()
+                    collected = None
+
+            def give(*, end: bool = False) -> None:
+                nonlocal collected, owed
+                if collected or (end and owed):
+                    items, weight = collected or (), owed
+                    owed = 0
+                    if collected is not None:
+                        collected = []
+                    observer.on_next(Batch(items, at if items else None, key, weight))
 
             out: Any = subject
             for operator in operators:
                 out = operator(out)
 
+            # An operator such as take() ends inside a batch: what it emitted there goes first.
             def on_error(error: Exception) -> None:
-                flush()
+                give(end=True)
                 observer.on_error(error)
 
             def on_completed() -> None:
-                flush()
+                give(end=True)
                 observer.on_completed()
-
-            def flush() -> None:
-                # An operator such as take() ends inside a batch: what it emitted there goes first.
-                if collected:
-                    items = list(collected)
-                    collected.clear()
-                    observer.on_next(Batch(items))
 
             return CompositeDisposable(
                 out.subscribe(take, on_error, on_completed, scheduler=scheduler),
@@ -124,13 +132,13 @@ class _Coalescer:
         last: Any = None
         changed = False
         for item in batch:
-            if item.__class__ is ContentBlockDelta and item.extra is None:  # type: ignore[union-attr]
-                text = _appended(item.delta)  # type: ignore[union-attr]
+            if item.__class__ is ContentBlockDelta and item.extra is None:  # pyright: ignore[reportAttributeAccessIssue]
+                text = _appended(item.delta)  # pyright: ignore[reportAttributeAccessIssue]
                 if text is not None:
                     if (
                         last is not None
-                        and last.index == item.index  # type: ignore[union-attr]
-                        and last.delta.__class__ is item.delta.__class__  # type: ignore[union-attr]
+                        and last.index == item.index  # pyright: ignore[reportAttributeAccessIssue]
+                        and last.delta.__class__ is item.delta.__class__  # pyright: ignore[reportAttributeAccessIssue]
                     ):
                         parts.append(text)
                         changed = True
@@ -154,14 +162,13 @@ class _Coalescer:
 
 def _appended(delta: Any) -> str | None:
     """The text a delta appends, None for one that can't be merged without loss."""
-    if delta.extra is not None if hasattr(delta, "extra") else True:
-        return None
-    if isinstance(delta, TextDelta):
-        return delta.text
-    if isinstance(delta, InputJsonDelta):
-        return delta.partial_json
-    if isinstance(delta, ThinkingDelta) and delta.estimated_tokens is msgspec.UNSET:
-        return delta.thinking
+    match delta:
+        case TextDelta(extra=None):
+            return delta.text
+        case InputJsonDelta(extra=None):
+            return delta.partial_json
+        case ThinkingDelta(extra=None) if delta.estimated_tokens is msgspec.UNSET:
+            return delta.thinking
     return None
 
 

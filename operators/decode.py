@@ -17,7 +17,10 @@ from turnstream.operators.stage import Fault, Operator, Stage, lift
 __all__ = ["Decoder", "decode"]
 
 _JSON_TYPES: Final = ("application/json", "application/x-ndjson", "application/jsonl", "application/ndjson")
+_OTHER_JSON: Final = (b"[", b'"')
 _BOM: Final = b"\xef\xbb\xbf"
+# So much white space before the first other byte is no JSON message: a flood must not fill the memory.
+_LONGEST_WAIT: Final = 64 * 1024
 
 
 class Decoder:
@@ -40,7 +43,7 @@ class Decoder:
         self._strict = strict
         self._kept: list[bytes] = []
         self._inner: Stage[bytes, Any] | None = None
-        # A type that says JSON decides only about an empty body: servers lie, the first byte doesn't.
+        # Servers lie, the first byte doesn't: the type decides only where that is JSON but no object.
         self._json_said = (content_type or "").split(";")[0].strip().lower() in _JSON_TYPES
 
     def feed(self, batch: Sequence[bytes], /) -> Sequence[ServerSentEvent | StreamNote | Fault]:
@@ -51,11 +54,12 @@ class Decoder:
         self._kept.extend(batch)
         head = b"".join(self._kept)
         rest = head.removeprefix(_BOM).lstrip()
-        if not rest or _BOM.startswith(head):
-            # Nothing but white space (or half a BOM) yet. Held bytes are few: the answer is at the first other byte.
+        if (not rest or _BOM.startswith(head)) and len(head) <= _LONGEST_WAIT:
+            # Nothing but white space (or half a BOM) yet.
             self._kept = [head]
             return ()
-        return self._choose(head, rest[:1] == b"{").feed((head,))
+        first = rest[:1]
+        return self._choose(head, first == b"{" or (self._json_said and first in _OTHER_JSON)).feed((head,))
 
     def _choose(self, head: bytes, is_json: bool) -> Stage[bytes, Any]:
         self._kept = []
@@ -78,8 +82,10 @@ class Decoder:
         before: Sequence[Any] = ()
         if inner is None:
             head = b"".join(self._kept)
-            inner = self._choose(head, self._json_said)
-            before = inner.feed((head,)) if head else ()
+            if not head.removeprefix(_BOM).strip():
+                return ()
+            inner = self._choose(head, False)
+            before = inner.feed((head,))
         return [*before, *(inner.flush() if error is None else inner.fail(error))]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
 
@@ -12,6 +12,7 @@ from turnstream.messages.events import (
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
+    Delta,
     ErrorEvent,
     InputJsonDelta,
     MessageDelta,
@@ -24,7 +25,7 @@ from turnstream.messages.events import (
     UnknownEvent,
     event_from_wire,
 )
-from turnstream.messages.jsonvalue import JSONValueError, UnheldValueError, loads, scrub, scrub_text
+from turnstream.messages.jsonvalue import MAX_RECORD_DEPTH, JSONValueError, UnheldValueError, loads, scrub
 from turnstream.messages.types import StreamNote
 from turnstream.operators.sse import Frames, ServerSentEvent, valid_utf8
 from turnstream.operators.stage import Fault, Operator, lift
@@ -41,35 +42,64 @@ _TypedEvent = (
     | Ping
     | ErrorEvent
 )
-_DECODER: Final = msgspec.json.Decoder(_TypedEvent)
+_decode: Final = msgspec.json.Decoder(_TypedEvent).decode
 
 # The string that a delta appends to its block, by class: what may end in half a surrogate pair.
 _APPENDED: Final[dict[type, str]] = {TextDelta: "text", ThinkingDelta: "thinking", InputJsonDelta: "partial_json"}
-_ENDS_ALL: Final = frozenset({MessageStart, MessageDelta, MessageStop, ErrorEvent})
+_ENDS_ALL: Final = frozenset({MessageStart, MessageStop, ErrorEvent})
 
 if TYPE_CHECKING:
-    _Base = list[StreamEvent | StreamNote]
+
+    class Parsed(Sequence[StreamEvent | StreamNote]):
+        """The events of one batch, which can still say where each came from.
+
+        Attributes:
+            items: the events and notes.
+            places: the source of :meth:`locate`: the frames, one an item, or a list of positions.
+        """
+
+        items: list[StreamEvent | StreamNote]
+        places: Frames | list[tuple[int, int]]
+
+        def __init__(self, items: list[StreamEvent | StreamNote], places: Frames | list[tuple[int, int]]) -> None: ...
+        def __len__(self) -> int: ...
+        @overload
+        def __getitem__(self, index: int) -> StreamEvent | StreamNote: ...
+        @overload
+        def __getitem__(self, index: slice) -> Sequence[StreamEvent | StreamNote]: ...
+        def __getitem__(self, index: int | slice) -> Any: ...
+        def locate(self, position: int) -> tuple[int, int]:
+            """Event number (1-based) and byte offset of the item at ``position``."""
+            ...
+
 else:
-    _Base = list
+    # A Struct because one is made per chunk (see Batch).
+    class Parsed(msgspec.Struct, gc=False, eq=False):  # noqa: D101 - above
+        items: list
+        places: Any
 
+        def __len__(self):
+            return len(self.items)
 
-class Parsed(_Base):
-    """The events of one batch, which can still say where each came from.
+        def __iter__(self):
+            return iter(self.items)
 
-    Attributes:
-        places: the source of :meth:`locate`: the frames, one per item, or a list of positions.
-    """
+        def __getitem__(self, index):
+            return self.items[index]
 
-    __slots__ = ("places",)
+        def index(self, value, *bounds):  # noqa: D102 - Sequence's
+            return self.items.index(value, *bounds)
 
-    places: Frames | list[tuple[int, int]]
+        def count(self, value):  # noqa: D102 - Sequence's
+            return self.items.count(value)
 
-    def locate(self, position: int) -> tuple[int, int]:
-        """Event number (1-based) and byte offset of the item at ``position``."""
-        places = self.places
-        if isinstance(places, Frames):
-            return places.number(position), places.offset(position)
-        return places[position]
+        def locate(self, position):  # noqa: D102 - above
+            places = self.places
+            if places.__class__ is Frames:
+                return places.number(position), places.offset(position)
+            return places[position]
+
+    Sequence.register(Parsed)
 
 
 class EventParser:
@@ -89,14 +119,14 @@ class EventParser:
     def feed(self, batch: Sequence[ServerSentEvent | StreamNote], /) -> Sequence[StreamEvent | StreamNote | Fault]:
         """Decode the payloads of one batch."""
         if batch.__class__ is Frames and not self._held:
-            decode = _DECODER.decode
+            payloads: list[bytes] = batch.payloads  # pyright: ignore[reportAttributeAccessIssue]
+            items: list[Any]
             try:
-                events = Parsed([decode(payload) for payload in batch.payloads])  # type: ignore[attr-defined]
+                # One event a chunk is what a live stream has; a comprehension costs as much as its decode.
+                items = [_decode(payloads[0])] if len(payloads) == 1 else list(map(_decode, payloads))
+                return Parsed(items, batch)  # pyright: ignore[reportArgumentType]
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 pass
-            else:
-                events.places = batch  # type: ignore[assignment]
-                return events
         return self._exactly(batch)
 
     def flush(self) -> Sequence[StreamEvent | StreamNote | Fault]:
@@ -108,12 +138,12 @@ class EventParser:
         return self._release(None)
 
     def _exactly(self, batch: Sequence[ServerSentEvent | StreamNote]) -> Sequence[StreamEvent | StreamNote | Fault]:
-        out = Parsed()
+        out: list[StreamEvent | StreamNote] = []
         places: list[tuple[int, int]] = []
-        out.places = places
-        decode = _DECODER.decode
         frames = batch if isinstance(batch, Frames) else None
         payloads: Sequence[Any] = frames.payloads if frames is not None else batch
+        item: Any
+        payload: Any
         for position, item in enumerate(payloads):
             if frames is not None:
                 payload, place = item, (frames.number(position), frames.offset(position))
@@ -128,7 +158,7 @@ class EventParser:
                 continue
             if not self._held:
                 try:
-                    out.append(decode(payload))
+                    out.append(_decode(payload))
                     places.append(place)
                     continue
                 except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -151,7 +181,7 @@ class EventParser:
                 ]
             out.extend(events)
             places.extend([place] * len(events))
-        return out
+        return Parsed(out, places)
 
     def _one(self, payload: bytes, name: str, place: tuple[int, int]) -> list[StreamEvent | StreamNote]:
         """One payload, untyped: unknown keys, missing type, surrogates, invalid UTF-8."""
@@ -160,7 +190,7 @@ class EventParser:
         if replaced:
             out.append(self._note("invalid_utf8", _replaced(replaced), place))
         try:
-            value = loads(payload, keep_surrogates=True)
+            value = loads(payload, keep_surrogates=True, max_depth=MAX_RECORD_DEPTH)
         except UnheldValueError as error:
             # Valid JSON that can't be held without loss: the text passes, marked.
             out.append(self._note("unheld_payload", f"the payload is kept as text: {error}", place))
@@ -190,44 +220,47 @@ class EventParser:
         if self._held:
             if event.__class__ in _ENDS_ALL:
                 released = self._release(None)
-            elif isinstance(event, ContentBlockStop):
+            elif isinstance(event, (ContentBlockStop, ContentBlockStart)):
                 released = self._release(event)
-        for field in event.__struct_fields__:
-            value = getattr(event, field)
-            if isinstance(value, (dict, str)):
-                clean = scrub(value)
-                if clean != value:
-                    # The event was built just now and nobody else has it.
-                    setattr(event, field, clean)
+        _scrub_fields(event)
         return [*released, event]
 
     def _whole_delta(self, event: ContentBlockDelta) -> list[StreamEvent | StreamNote]:
         delta = event.delta
-        field = _APPENDED.get(delta.__class__)
+        cls: type = delta.__class__
+        field = _APPENDED.get(cls)
+        if event.extra:
+            event.extra = scrub(event.extra)
         if field is None:
-            for name in delta.__struct_fields__:
-                setattr(delta, name, scrub(getattr(delta, name)))
+            _scrub_fields(delta)
             return [event]
-        key = (event.index, delta.__class__)
+        key = (event.index, cls)
         text = self._held.pop(key, "") + getattr(delta, field)
         if text and "\ud800" <= text[-1] <= "\udbff":
             self._held[key] = text[-1]
             text = text[:-1]
-        setattr(delta, field, scrub_text(text))
-        if event.extra:
-            event.extra = scrub(event.extra)
-        if getattr(delta, "extra", None):
-            delta.extra = scrub(delta.extra)  # type: ignore[union-attr]
+        setattr(delta, field, text)
+        _scrub_fields(delta)
         return [event]
 
-    def _release(self, stop: ContentBlockStop | None) -> list[StreamEvent | StreamNote]:
+    def _release(self, border: ContentBlockStop | ContentBlockStart | None) -> list[StreamEvent | StreamNote]:
         """A held high surrogate whose other half can't come any more: a delta with U+FFFD."""
         out: list[StreamEvent | StreamNote] = []
         for index, cls in list(self._held):
-            if stop is None or stop.index is None or index is None or stop.index == index:
+            if border is None or border.index is None or index is None or border.index == index:
                 del self._held[index, cls]
                 out.append(ContentBlockDelta(delta=cls("\ufffd"), index=index))
         return out
+
+
+def _scrub_fields(item: StreamEvent | Delta) -> None:
+    """Take the surrogates out of an event or delta that was built just now, so that nobody else has it."""
+    for field in item.__struct_fields__:
+        value = getattr(item, field)
+        if isinstance(value, (str, dict, list)):
+            clean = scrub(value)
+            if clean is not value:
+                setattr(item, field, clean)
 
 
 def _replaced(count: int) -> str:
@@ -239,7 +272,9 @@ def _json_type(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "boolean"
-    return {str: "string", list: "array"}.get(type(value), "number")
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "number"
 
 
 def parse_events(*, strict: bool = False) -> Operator[ServerSentEvent | StreamNote, StreamEvent | StreamNote]:

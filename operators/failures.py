@@ -17,7 +17,7 @@ from turnstream.messages.errors import (
 from turnstream.messages.events import ErrorEvent
 from turnstream.messages.types import ResponseFailed
 
-__all__ = ["api_failure", "as_exception", "error_object", "is_retryable"]
+__all__ = ["api_failure", "as_exception", "error_object", "is_retryable", "outcome_of"]
 
 # Same request, later: may succeed. Everything else the API names (invalid_request_error,
 # authentication_error, permission_error, not_found_error, request_too_large, billing_error …) won't.
@@ -72,6 +72,11 @@ def error_object(error: Exception) -> dict[str, Any]:
         if value is not None:
             told[key] = value
     return told
+
+
+def outcome_of(error: Exception, finished: int) -> str:
+    """The outcome word of an answer that ``error`` ended after ``finished`` blocks."""
+    return f"api_error({error.error_type})" if isinstance(error, APIError) else f"incomplete({finished})"
 
 
 def as_exception(failed: ResponseFailed, *, file: str | None = None) -> TurnstreamError:

@@ -1,9 +1,4 @@
-"""Server-sent events as values, one block of lines at a time (WIRE.md §1, lines and events).
-
-A *block* is what stands between two blank lines. :func:`find_border` finds its end, :func:`read_block`
-reads its lines as the WHATWG says (HTML, "Interpreting an event stream"), and :class:`Frames` is a run of
-blocks that nobody has had to read yet.
-"""
+"""Server-sent events as values, and :class:`Frames`: a run of them that nobody has had to read yet."""
 
 from __future__ import annotations
 
@@ -14,26 +9,29 @@ from typing import TYPE_CHECKING, Final, overload
 
 import msgspec
 
-__all__ = [
-    "RECORDED_AT",
-    "Block",
-    "Frames",
-    "ServerSentEvent",
-    "find_border",
-    "read_block",
-    "recorded_comment",
-    "skip_blank_lines",
-    "valid_utf8",
-]
+from turnstream.operators.lines import find_border, read_block, skip_blank_lines, valid_utf8
 
-RECORDED_AT: Final = re.compile(rb"^: turnstream at=([0-9]{1,12}(?:\.[0-9]{1,9})?)\r?$", re.MULTILINE)
-"""The comment line of our recordings that says when the next event came: seconds since the request."""
+__all__ = ["Frames", "ServerSentEvent", "crlf_payloads", "lf_payloads", "lf_payloads_and_comments"]
 
-_LINE_END_AND_BLANK: Final = re.compile(rb"(?:\r\n|\r(?!\n)|\n)(\r\n|\r|\n)")
 _CR: Final = 13
-_BLANK_LINES: Final = re.compile(rb"[\r\n]*+")
-# CPython refuses to read longer numbers when its own limit is set as low as it goes (sys.set_int_max_str_digits).
-_MAX_RETRY_DIGITS: Final = 640
+
+# These find the payloads of a run of plain blocks: comments and blank lines, an event line or none, one data
+# line, a blank line. What doesn't fit is taken by the last branch to its very end, so the last payload is empty
+# then; one that is really empty sends its run down the exact path, which costs time only.
+lf_payloads: Final = re.compile(
+    rb"(?:(?::[^\n]*+)?+\n)*+(?:event:[^\n]*+\n)?+data: ?+([^\n]*+)\n\n|[\s\S]+",
+).findall
+# The same where comments may follow the last event; one that says when the next event came must not, as
+# the decoder has to read it.
+lf_payloads_and_comments: Final = re.compile(
+    rb"(?:(?::[^\n]*+)?+\n)*+(?:event:[^\n]*+\n)?+data: ?+([^\n]*+)\n\n"
+    rb"(?:(?::(?! turnstream)[^\n]*+)?+\n)*+|[\s\S]+",
+).findall
+# The same with CRLF; a lone LF inside of a line has to be ruled out by counting.
+crlf_payloads: Final = re.compile(
+    rb"(?:(?::[^\r]*+)?+\r\n)*+(?:event:[^\r]*+\r\n)?+data: ?+([^\r]*+)\r\n\r\n"
+    rb"(?:(?::(?! turnstream)[^\r]*+)?+\r\n)*+|[\s\S]+",
+).findall
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
@@ -44,8 +42,8 @@ class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
         event: the event's name, "" if it has none.
         id: the last event id at that point of the stream, "" if there was none yet.
         retry: milliseconds of the last valid ``retry`` line since the event before, None without one.
-        recorded_at: seconds since the request, from the last :data:`RECORDED_AT` comment since the event
-            before; None without one.
+        recorded_at: seconds since the request, from the last ``RECORDED_AT`` comment since the event before;
+            None without one.
         number: 1-based ordinal of the event in its stream.
         offset: offset in bytes of the first byte of the event's block (which may be a comment).
         replaced: how many invalid UTF-8 sequences of the payload became U+FFFD.
@@ -66,116 +64,6 @@ class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
         return self.data.decode("utf-8", "replace")
 
 
-class Block(msgspec.Struct, frozen=True, gc=False):
-    """The fields of one block of lines; None for what it didn't set.
-
-    ``unknown`` counts its lines that are no field of an event stream, ``first_unknown`` is the first of them.
-    """
-
-    data: bytes | None
-    event: bytes
-    id: bytes | None
-    retry: int | None
-    recorded_at: float | None
-    unknown: int
-    first_unknown: bytes
-
-
-def valid_utf8(payload: bytes) -> tuple[bytes, int]:
-    """The payload with each invalid UTF-8 sequence replaced by U+FFFD, and how many were replaced.
-
-    What one sequence is follows the WHATWG's decoder and Python's ``errors="replace"``, which agree. A
-    valid payload comes back as it is.
-    """
-    if payload.isascii():
-        return payload, 0
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        text = payload.decode("utf-8", "replace")
-        # EF can't continue a sequence, so a U+FFFD that was sent is never part of an invalid one.
-        return text.encode(), text.count("\ufffd") - payload.count(b"\xef\xbf\xbd")
-    return payload, 0
-
-
-def recorded_comment(seconds: float) -> bytes:
-    """The comment line, LF included, that a recording puts before an event (see :data:`RECORDED_AT`)."""
-    return b": turnstream at=%.6f\n" % seconds
-
-
-def find_border(data: bytes, start: int, has_cr: bool) -> tuple[int, int] | None:
-    """Find the blank line that ends the block around ``start``.
-
-    Any line end followed by any line end is one; a CR at the end of ``data`` counts, as the LF that may
-    follow it only makes another blank line at the start of the next block.
-
-    Args:
-        data: bytes of which ``start`` is inside a block, at or after the last known byte that ends a line.
-        start: where to begin.
-        has_cr: whether ``data`` has a CR at all; without one the search is much faster.
-
-    Returns:
-        Where the blank line starts (after the end of the block's last line) and where it ends, or None.
-    """
-    if has_cr:
-        match = _LINE_END_AND_BLANK.search(data, start)
-        return (match.start(1), match.end()) if match else None
-    at = data.find(b"\n\n", start)
-    return (at + 1, at + 2) if at >= 0 else None
-
-
-def skip_blank_lines(data: bytes, start: int) -> int:
-    """The position of the first byte from ``start`` on that ends no line: there a block starts."""
-    match = _BLANK_LINES.match(data, start)
-    return match.end() if match else start
-
-
-def read_block(block: bytes) -> Block:
-    """Read the lines of one block (with or without its last line end) by the WHATWG's rules.
-
-    ``retry`` counts only if it is all ASCII digits (at most 640 of them), ``id`` only without NUL.
-    """
-    if _CR in block:
-        block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    data: list[bytes] = []
-    event = first_unknown = b""
-    identifier: bytes | None = None
-    retry: int | None = None
-    recorded_at: float | None = None
-    unknown = 0
-    for line in block.split(b"\n"):
-        # Slices and == instead of startswith: half the time.
-        if line[:5] == b"data:":
-            data.append(line[6:] if line[5:6] == b" " else line[5:])
-            continue
-        if line[:6] == b"event:":
-            event = line[7:] if line[6:7] == b" " else line[6:]
-            continue
-        name, colon, value = line.partition(b":")
-        if value[:1] == b" ":
-            value = value[1:]
-        if not name:
-            # A comment; or nothing at all, after the block's last line end.
-            match = RECORDED_AT.match(line) if colon else None
-            if match:
-                recorded_at = float(match[1])
-        elif name == b"id":
-            if 0 not in value:
-                identifier = value
-        elif name == b"data":
-            data.append(b"")
-        elif name == b"event":
-            event = b""
-        elif name == b"retry":
-            if value.isdigit() and len(value) <= _MAX_RETRY_DIGITS:
-                retry = int(value)
-        else:
-            unknown += 1
-            first_unknown = first_unknown or line
-    payload = data[0] if len(data) == 1 else b"\n".join(data) if data else None
-    return Block(payload, event, identifier, retry, recorded_at, unknown, first_unknown)
-
-
 if TYPE_CHECKING:
     _Run = Sequence[ServerSentEvent]
 else:
@@ -191,7 +79,7 @@ class Frames(_Run):
     ServerSentEvents, all of them the first time.
 
     Attributes:
-        payloads: each event's data as it came (maybe not valid UTF-8, see :func:`valid_utf8`).
+        payloads: each event's data as it came (maybe not valid UTF-8, see ``valid_utf8``).
         head: the raw bytes of the run.
         first_number: the first event's number.
         first_offset: the offset in the stream of the first byte of ``head``.

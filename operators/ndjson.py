@@ -6,12 +6,13 @@ a gateway answers that ignored ``stream: true``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from turnstream.messages.errors import SSEError
-from turnstream.messages.jsonvalue import JSONValueError, dumps, loads
+from turnstream.messages.jsonvalue import MAX_RECORD_DEPTH, JSONValueError, UnheldValueError, loads
 from turnstream.messages.types import StreamNote
 from turnstream.operators.frames import ServerSentEvent
 from turnstream.operators.sse import MAX_EVENT_BYTES
@@ -21,6 +22,7 @@ __all__ = ["NDJSONDecoder", "decode_ndjson"]
 
 _WRAPPED: Final = re.compile(rb'"[Dd]ata"\s*:')
 _WHOLE: Final = re.compile(rb'"type"\s*:\s*"message"')
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _Out = Sequence[ServerSentEvent | StreamNote | Fault]
 
 
@@ -38,7 +40,6 @@ class NDJSONDecoder:
         self._limit = max_event_bytes
         self._strict = strict
         self._parts: list[bytes] = []  # the unfinished line
-        self._held = 0  # its bytes that are held
         self._size = 0  # its bytes so far, dropped ones too
         self._offset = 0  # where it began
         self._number = 0
@@ -72,33 +73,31 @@ class NDJSONDecoder:
         out: list[Any] = []
         if self._size:
             if self._document:
-                self._whole(out, b"".join(self._parts).strip())
+                self._whole(out, b"".join(self._parts))
             else:
                 self._line(out, b"")
         return out
 
     def fail(self, error: Exception, /) -> _Out:
-        """The source broke: a last line that is whole counts."""
-        try:
-            loads(b"".join(self._parts))
-        except JSONValueError:
-            return ()
-        return self.flush()
+        """The source broke: what is whole counts, lines of what never became a document too."""
+        if self._document or _is_json(b"".join(self._parts)):
+            return self.flush()
+        return ()
 
     def _hold(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size <= self._limit:
             self._parts.append(piece)
-            self._held += len(piece)
         elif self._parts:
             # Over the cap: what was held is let go, the rest of the line is only counted.
             self._parts = []
 
     def _line(self, out: list[Any], ending: bytes) -> None:
         size, offset = self._size, self._offset
-        line = b"".join(self._parts).strip()
+        raw = b"".join(self._parts)
+        line = raw.strip()
         self._parts = []
-        self._size = self._held = 0
+        self._size = 0
         self._offset = offset + size + len(ending)
         if size > self._limit:
             self._too_large(out, size, offset)
@@ -110,8 +109,8 @@ class NDJSONDecoder:
             if line[:1] == b"{" and ending and not _is_json(line):
                 # A pretty-printed document: what looks like its first line isn't one payload.
                 self._document = True
-                self._parts = [line, b"\n"]
-                self._size = self._held = size + 1
+                self._parts = [raw, b"\n"]
+                self._size = size + 1
                 self._offset = offset
                 return
         self._payload(out, line, offset)
@@ -122,20 +121,23 @@ class NDJSONDecoder:
         if self._strict:
             out.append(Fault(SSEError(text, event_number=self._number, byte_offset=offset)))
             return
-        out.append(
-            StreamNote(kind="event_too_large", message=text, event_number=self._number, byte_offset=offset)
-        )
+        out.append(StreamNote(kind="event_too_large", message=text, event_number=self._number, byte_offset=offset))
 
     def _whole(self, out: list[Any], document: bytes) -> None:
         if self._size > self._limit:
             self._too_large(out, self._size, self._offset)
             return
         if _is_json(document):
-            self._payload(out, document, self._offset)
+            self._payload(out, document.strip(), self._offset)
             return
-        # No document after all (a broken first line, or one cut off): each line for itself.
+        lines = document.split(b"\n")
+        if not any(line.lstrip()[:1] == b"{" and _is_json(line) for line in lines):
+            # A document that was cut off: one payload that can't be read.
+            self._payload(out, document.strip(), self._offset)
+            return
+        # No document after all, but a broken first line: each line for itself.
         offset = self._offset
-        for line in document.split(b"\n"):
+        for line in lines:
             if line.strip():
                 self._payload(out, line.strip(), offset)
             offset += len(line) + 1
@@ -166,7 +168,9 @@ class NDJSONDecoder:
 
 def _is_json(text: bytes) -> bool:
     try:
-        loads(text)
+        loads(text, max_depth=MAX_RECORD_DEPTH)
+    except UnheldValueError:
+        return True
     except JSONValueError:
         return False
     return True
@@ -174,7 +178,7 @@ def _is_json(text: bytes) -> bool:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        value = loads(line, keep_surrogates=True)
+        value = loads(line, keep_surrogates=True, max_depth=MAX_RECORD_DEPTH)
     except JSONValueError:
         return None
     return value if isinstance(value, dict) else None
@@ -186,10 +190,17 @@ def _unwrap(value: dict[str, Any]) -> tuple[bytes, str] | None:
         data = value.get(data_key)
         name = value.get(name_key)
         if isinstance(data, str) and (name is None or isinstance(name, str)):
-            return data.encode("utf-8", "surrogatepass"), name or ""
-        if isinstance(data, dict) and isinstance(name, str) and isinstance(data.get("type"), str):
-            return dumps(data), name
+            if data_key == "Data" or data.lstrip()[:1] == "{":
+                # Half a surrogate pair stands in a string of the payload: as an escape it is valid UTF-8.
+                return _SURROGATE.sub(_escape, data).encode(), name or ""
+        elif isinstance(data, dict) and isinstance(name, str) and isinstance(data.get("type"), str):
+            # By the standard library in ASCII, which keeps big integers and half surrogate pairs.
+            return json.dumps(data, separators=(",", ":")).encode(), name
     return None
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match.group()):04x}"
 
 
 def decode_ndjson(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -45,9 +45,13 @@ class OutcomeTracker:
         self._open = False
         self._stopped = False  # a message_stop came; a failure right behind it takes it back
 
-    def feed(self, items: Iterable[Any]) -> None:
+    def feed(self, items: Sequence[Any]) -> None:
         """Take the items of one batch."""
-        if not _ENDS.isdisjoint(map(type, items)):
+        if len(items) == 1 and not self._stopped:
+            # One event a chunk is what a live stream has; a map over it costs more than the look.
+            if items[0].__class__ in _ENDS:
+                self._one(items[0])
+        elif self._stopped or not _ENDS.isdisjoint(map(type, items)):
             for item in items:
                 self._one(item)
 
@@ -55,6 +59,8 @@ class OutcomeTracker:
         cls = item.__class__
         out: list[AnswerOutcome] = []
         if cls is ResponseFailed:
+            if self._stopped and not _takes_back(item):
+                out += self._settle()
             self._stopped = self._open = False
             self.failed += 1
             if len(self.failures) < self._keep:
@@ -84,6 +90,15 @@ class OutcomeTracker:
     def finish(self) -> None:
         """The stream ended: a message_stop that nothing followed was an answer's end."""
         self._settle()
+
+
+def _takes_back(failed: ResponseFailed) -> bool:
+    """Whether a failure right behind a message_stop is that answer's own.
+
+    In a session the next source may fail without any event: it is empty, no stream, can't be opened.
+    """
+    kind = failed.error.get("type")
+    return kind == "incomplete_stream" or failed.outcome == f"protocol_error({kind})"
 
 
 def answer_outcomes(items: Iterable[Any]) -> list[AnswerOutcome]:

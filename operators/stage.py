@@ -16,7 +16,7 @@ from turnstream.operators.batch import Batch
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = ["Chain", "Fault", "Operator", "Stage", "lift", "run_batches", "run_stages"]
+__all__ = ["Chain", "Fault", "Head", "Observing", "Operator", "Stage", "lift", "run_batches", "run_stages"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -41,8 +41,8 @@ class Stage(Protocol[A_contra, B_co]):
     """Decode/flush logic that holds all its state; made fresh for every use. It never raises.
 
     What it returns may be its argument (when nothing changed), never something it mutates later.
-    When it can't go on (strict mode, or broken itself) the last item it returns is a :class:`Fault`;
-    then it is not called again.
+    When it can't go on (strict mode, or broken itself) it returns a list whose last item is a
+    :class:`Fault`; then it is not called again.
     """
 
     def feed(self, batch: Sequence[A_contra], /) -> Sequence[B_co | Fault]:
@@ -78,13 +78,17 @@ class Chain:
         try:
             for feed in self._feeds:
                 items = feed(items)
-                if not items:
+                # Only a list can end in a Fault; asking lazy sequences for their length or last item costs.
+                cls = items.__class__
+                if cls is list:
+                    if not items:
+                        return _NOTHING
+                    if items[-1].__class__ is Fault:
+                        return self._fault(number, items)
+                elif cls is tuple and not items:
                     return _NOTHING
-                # Only a list can end in a Fault; lazy sequences and batches can't, and asking them costs.
-                if items.__class__ is list and items[-1].__class__ is Fault:
-                    return self._fault(number, items)
                 number += 1
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a stage raises
             return self._crashed(number, error)
         return items
 
@@ -101,13 +105,14 @@ class Chain:
         for number in range(len(self._stages)):
             stage = self._stages[number]
             try:
-                last = stage.flush() if error is None else stage.fail(error)
-            except Exception as crash:
+                last = [*(stage.flush() if error is None else stage.fail(error))]
+            except Exception as crash:  # noqa: BLE001 - whatever a stage raises
                 # What the stages before it held has already gone through; those after it still end.
-                out.extend(self._crashed(number, crash))
+                out.extend(self._fail_from(number + 1, error or crash))
                 return out
-            items = self._through(number + 1, [*last])
-            out.extend(items)
+            if error is not None and last and last[-1].__class__ is Fault:
+                last.pop()  # the first cause counts
+            out.extend(self._through(number + 1, last))
             if out and out[-1].__class__ is Fault:
                 return out
         return out
@@ -123,7 +128,7 @@ class Chain:
                 break
             try:
                 current = self._stages[at].feed(current)
-            except Exception as crash:
+            except Exception as crash:  # noqa: BLE001 - whatever a stage raises
                 return self._crashed(at, crash)
             if current.__class__ is list and current and current[-1].__class__ is Fault:
                 return self._fault(at, current)
@@ -140,43 +145,53 @@ class Chain:
         return [*before, *self._fail_from(number + 1, error)]
 
     def _fail_from(self, number: int, error: Exception) -> list[Any]:
-        """The source of stage ``number`` broke: let the rest say what they hold, then the Fault."""
+        """The source of stage ``number`` broke: let the rest say what they hold, then the Fault.
+
+        It is this error's, whatever goes wrong after it: the first cause counts, as it does in Rx.
+        """
         self.broken = True
-        rest = Chain(self._stages[number:])
-        out = list(rest.fail(error)) if number < len(self._stages) else []
-        if not (out and out[-1].__class__ is Fault):
-            out.append(Fault(error))
+        out = list(Chain(self._stages[number:]).fail(error))
+        if out and out[-1].__class__ is Fault:
+            out.pop()
+        out.append(Fault(error))
         return out
 
     def _crashed(self, number: int, error: Exception) -> list[Any]:
         return self._fail_from(number + 1, error)
 
 
-class Operator(Generic[A, B]):
+_Maker = Callable[[], Stage[Any, Any]]
+_Hop = tuple[_Maker, ...] | Callable[[Any], Any]  # makers, or a function on observables
+
+
+class Operator(Generic[A_contra, B_co]):
     """A function from ``Observable[Sequence[A]]`` to ``Observable[Sequence[B]]``.
 
     Made by :func:`lift` from a stage maker, or from any function on observables.
-    ``a | b`` composes; two operators made of stages fuse.
+    ``a | b`` composes; neighbours made of stages fuse, however the pipe is bracketed.
     """
 
-    __slots__ = ("_function", "makers", "name")
+    __slots__ = ("_hops", "name")
 
     def __init__(
         self,
-        makers: tuple[Callable[[], Stage[Any, Any]], ...] = (),
+        makers: tuple[_Maker, ...] = (),
         function: Callable[[Observable[Any]], Observable[Any]] | None = None,
         name: str = "operator",
     ) -> None:
-        self.makers = makers
-        self._function = function
+        # What the source goes through: functions, and between them the makers of one fused chain each.
+        self._hops: tuple[_Hop, ...] = (makers,) if function is None else (function,)
         self.name = name
 
-    def __or__(self, other: Operator[B, C]) -> Operator[A, C]:
-        name = f"{self.name} | {other.name}"
-        if self._function is None and other._function is None:
-            return Operator(self.makers + other.makers, name=name)
-        first, second = self, other
-        return Operator(function=lambda source: second(first(source)), name=name)
+    def __or__(self, other: Operator[B_co, C]) -> Operator[A_contra, C]:
+        first, second = self._hops, other._hops
+        left, right = first[-1], second[0]
+        out: Operator[A_contra, C] = Operator(name=f"{self.name} | {other.name}")
+        if isinstance(left, tuple) and isinstance(right, tuple):
+            out._hops = (*first[:-1], left + right, *second[1:])
+        else:
+            out._hops = first + second
+        return out
 
     def __repr__(self) -> str:
         return f"<Operator {self.name}>"
@@ -184,7 +199,7 @@ class Operator(Generic[A, B]):
     @property
     def fused(self) -> bool:
         """Whether this is made of stages only (one Rx hop, or none with :func:`run_stages`)."""
-        return self._function is None
+        return len(self._hops) == 1 and isinstance(self._hops[0], tuple)
 
     def chain(self) -> Chain:
         """A fresh chain of the operator's stages.
@@ -192,14 +207,17 @@ class Operator(Generic[A, B]):
         Raises:
             TypeError: if the operator isn't made of stages only.
         """
-        if self._function is not None:
+        makers = self._hops[0]
+        if len(self._hops) > 1 or not isinstance(makers, tuple):
             raise TypeError(f"{self.name} isn't made of stages only; subscribe to it instead")
-        return Chain([make() for make in self.makers])
+        return Chain([make() for make in makers])
 
-    def __call__(self, source: Observable[Sequence[A]]) -> Observable[Sequence[B]]:
-        if self._function is not None:
-            return self._function(source)
-        return _lifted(self, source)
+    def __call__(self, source: Observable[Sequence[A_contra]]) -> Observable[Sequence[B_co]]:
+        """What comes out when ``source`` goes in; nothing is subscribed yet."""
+        out: Observable[Any] = source
+        for hop in self._hops:
+            out = _lifted(hop, out) if isinstance(hop, tuple) else hop(out)
+        return out
 
 
 def lift(make: Callable[[], Stage[A, B]], name: str | None = None) -> Operator[A, B]:
@@ -208,19 +226,58 @@ def lift(make: Callable[[], Stage[A, B]], name: str | None = None) -> Operator[A
     A batch keeps its arrival time, key and weight; a batch that causes nothing isn't passed on.
     ``on_error`` first delivers what the stage still held (``fail``), then the error.
     """
-    return Operator((make,), name=name or getattr(make, "__name__", "stage"))
+    return Operator((make,), name=name or str(getattr(make, "__name__", "stage")))
 
 
-def _lifted(operator: Operator[Any, Any], source: Observable[Any]) -> Observable[Any]:
+def _lifted(makers: tuple[_Maker, ...], source: Observable[Any]) -> Observable[Any]:
     from reactivex import Observable
 
     def subscribe(observer: Any, scheduler: Any = None) -> Any:
-        chain = operator.chain()
+        head = Head(Chain([make() for make in makers]), observer)
+        return source.subscribe(head.on_next, head.on_error, head.on_completed, scheduler=scheduler)
+
+    return Observable(subscribe)
+
+
+class Observing(Protocol):
+    """Anything with an observer's three functions: reactivex's observers, ours, a sink."""
+
+    def on_next(self, batch: Any, /) -> None:
+        """One batch."""
+
+    def on_error(self, error: Exception, /) -> None:
+        """The end: it broke."""
+
+    def on_completed(self) -> None:
+        """The end: it is complete."""
+
+
+class Head:
+    """The observer in front of a chain: it feeds batches through and hands on what comes out.
+
+    A lifted operator subscribes one to its source; a run whose operators are all stages pushes into
+    one directly. A batch keeps its arrival time, key and weight; one that causes nothing isn't passed on.
+
+    Attributes:
+        on_next: takes one batch.
+        on_error: the source broke: delivers what the chain still holds, then the error.
+        on_completed: the source completed: delivers what the chain still holds.
+    """
+
+    __slots__ = ("on_completed", "on_error", "on_next")
+
+    on_next: Callable[[Sequence[Any]], None]
+    on_error: Callable[[Exception], None]
+    on_completed: Callable[[], None]
+
+    def __init__(self, chain: Chain, observer: Observing) -> None:
+        # Closures: state in cells costs half of what attributes do, once per chunk.
         feed = chain.feed
         on_next_out = observer.on_next
+        on_error_out = observer.on_error
+        on_completed_out = observer.on_completed
         done = False
         last_key: Any = None
-
         # Bytes that caused nothing yet count with the next batch, so that sums don't depend on chunking.
         owed = 0
 
@@ -230,7 +287,7 @@ def _lifted(operator: Operator[Any, Any], source: Observable[Any]) -> Observable
                 done = True
                 if len(items) > 1 or weight:
                     on_next_out(Batch(items[:-1], at, key, weight))
-                observer.on_error(items[-1].error)
+                on_error_out(items[-1].error)
             elif items or weight:
                 on_next_out(Batch(items, at, key, weight))
 
@@ -239,17 +296,17 @@ def _lifted(operator: Operator[Any, Any], source: Observable[Any]) -> Observable
             if done:
                 return
             if batch.__class__ is Batch:
-                items = feed(batch.items)  # type: ignore[attr-defined]
-                weight = batch.weight + owed  # type: ignore[attr-defined]
+                items = feed(batch.items)  # pyright: ignore[reportAttributeAccessIssue]
+                last_key = batch.key  # pyright: ignore[reportAttributeAccessIssue]
+                weight = batch.weight + owed  # pyright: ignore[reportAttributeAccessIssue]
                 if not items:
                     owed = weight
                     return
                 owed = 0
                 if not chain.broken:
-                    on_next_out(Batch(items, batch.at, batch.key, weight))  # type: ignore[attr-defined]
+                    on_next_out(Batch(items, batch.at, last_key, weight))  # pyright: ignore[reportAttributeAccessIssue]
                 else:
-                    deliver(items, batch.at, batch.key, weight)  # type: ignore[attr-defined]
-                last_key = batch.key  # type: ignore[attr-defined]
+                    deliver(items, batch.at, last_key, weight)  # pyright: ignore[reportAttributeAccessIssue]
             else:
                 deliver(feed(batch), None, None, 0)
 
@@ -257,23 +314,23 @@ def _lifted(operator: Operator[Any, Any], source: Observable[Any]) -> Observable
             if done:
                 return
             items = list(chain.fail(error))
-            # The source's own error goes on; a stage that answers with the same error adds nothing.
+            # The source's own error goes on, unless what was still held made a later stage fault.
             if items and items[-1].__class__ is Fault:
-                items.pop()
+                error = items.pop().error
             if items or owed:
                 on_next_out(Batch(items, None, last_key, owed))
-            observer.on_error(error)
+            on_error_out(error)
 
         def on_completed() -> None:
             if done:
                 return
             deliver(chain.flush(), None, last_key, owed)
             if not done:
-                observer.on_completed()
+                on_completed_out()
 
-        return source.subscribe(on_next, on_error, on_completed, scheduler=scheduler)
-
-    return Observable(subscribe)
+        self.on_next = on_next
+        self.on_error = on_error
+        self.on_completed = on_completed
 
 
 def run_batches(
@@ -348,7 +405,7 @@ def run_stages(items: Iterable[Any], *operators: Operator[Any, Any]) -> list[Any
         for batch in run_batches([cast("Sequence[Any]", list(items))], whole):
             out.extend(batch)
     except Exception as error:
-        if hasattr(error, "kept") and not error.kept:
-            error.kept = out
+        if hasattr(error, "kept") and not error.kept:  # pyright: ignore[reportAttributeAccessIssue]
+            error.kept = out  # pyright: ignore[reportAttributeAccessIssue]
         raise
     return out

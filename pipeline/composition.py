@@ -20,9 +20,10 @@ from turnstream.messages.errors import AbortedError, SinkError, TurnstreamError
 from turnstream.messages.types import ResponseFailed
 from turnstream.operators.batch import Batch
 from turnstream.operators.outcomes import OutcomeTracker
-from turnstream.operators.stage import Operator
+from turnstream.operators.stage import Head, Operator
 from turnstream.sinks.base import Sink, SinkBase
 from turnstream.sources.base import CHUNK_SIZE, Source
+from turnstream.sources.session import SessionSource
 from turnstream.tee import Tee
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class _Outcomes(SinkBase):
         self.tracker = OutcomeTracker()
 
     def on_next(self, batch: Sequence[Any], /) -> None:
-        self.tracker.feed(batch.items if batch.__class__ is Batch else batch)  # type: ignore[attr-defined]
+        self.tracker.feed(batch.items if isinstance(batch, Batch) else batch)
 
 
 class Pipeline(Generic[T]):
@@ -97,7 +98,7 @@ class Pipeline(Generic[T]):
 
     def __init__(self, source: Source[T]) -> None:
         self._source: Source[Any] = source
-        self._operators: tuple[Callable[[Any], Any], ...] = ()
+        self._operators: tuple[Any, ...] = ()
         self._sinks: tuple[Sink, ...] = ()
         self._options: dict[str, Any] = {}
         self._run: Run | None = None
@@ -188,7 +189,7 @@ class Run:
     def __init__(
         self,
         source: Source[Any],
-        operators: Sequence[Callable[[Any], Any]],
+        operators: Sequence[Any],
         sinks: Sequence[Sink],
         *,
         on_sink_error: Literal["detach", "fail"] = "detach",
@@ -218,48 +219,47 @@ class Run:
 
     def _connect(self) -> tuple[Any, Any]:
         """Attach everything, then nothing flows until the pump pushes."""
+        tee = self._tee
+        operators = self._operators
+        if all(isinstance(operator, Operator) and operator.fused for operator in operators):
+            # Stages only: one chain, pushed into directly. Rx would add two hops a chunk and no meaning.
+            if not operators:
+                return tee, None
+            whole = operators[0]
+            for operator in operators[1:]:
+                whole = whole | operator
+            return Head(whole.chain(), tee), None
         from reactivex import Observable
+        from reactivex.disposable import Disposable
 
         heads: list[Any] = []
 
-        def subscribe(observer: Any, scheduler: Any = None) -> None:
+        def subscribe(observer: Any, scheduler: Any = None) -> Any:
             heads.append(observer)
+            return Disposable()
 
         stream: Any = Observable(subscribe)
-        for operator in self._operators:
+        for operator in operators:
             stream = operator(stream)
-        tee = self._tee
         subscription = stream.subscribe(tee.on_next, tee.on_error, tee.on_completed)
         if len(heads) != 1:
             raise TurnstreamError(f"the operators subscribed {len(heads)} times to the source; once is right")
         return heads[0], subscription
 
     async def _pull(self) -> None:
-        stream: Iterator[Batch[Any]] | AsyncIterator[Batch[Any]] | None = None
-        observer = self._observer
         try:
-            stream = self._source.batches()
-            if isinstance(stream, AsyncIterator):
-                async for batch in stream:
-                    observer.on_next(batch)
-                    if self._tee.done:
+            if isinstance(self._source, SessionSource):
+                for stream in self._source.runs():
+                    await self._pull_all(stream)
+                    if self._tee.done or self._tee.fatal_error is not None:
                         break
-                    await self._wait_for_room()
             else:
-                await self._pull_all(stream)
+                await self._pull_all(self._source.batches())
         except asyncio.CancelledError:
             if self._abort is None and not self._disposed:
                 self._abort = AbortedError("cancelled")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever breaks the source ends the run, told
             self._break(error)
-        finally:
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                # The response is closed now, whatever ends the run.
-                with contextlib.suppress(Exception):
-                    await close()
-            elif stream is not None:
-                stream.close()  # type: ignore[union-attr]
         if self._disposed:
             self._tee.close()
         elif self._abort is not None:
@@ -267,9 +267,33 @@ class Run:
         elif self._tee.fatal_error is not None:
             self._break(self._tee.fatal_error)
         else:
-            observer.on_completed()
+            self._observer.on_completed()
 
-    async def _pull_all(self, stream: Iterator[Batch[Any]]) -> None:
+    async def _pull_all(self, stream: Iterator[Batch[Any]] | AsyncIterator[Batch[Any]]) -> None:
+        """Push all batches of one stream, and close it however that ends: its response, its file."""
+        try:
+            if isinstance(stream, AsyncIterator):
+                await self._pull_live(stream)
+            else:
+                await self._pull_ready(stream)
+        finally:
+            close: Any = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+            if close is not None:
+                with contextlib.suppress(Exception):
+                    closing = close()
+                    if inspect.isawaitable(closing):
+                        await closing
+
+    async def _pull_live(self, stream: AsyncIterator[Batch[Any]]) -> None:
+        push = self._observer.on_next
+        tee = self._tee
+        async for batch in stream:
+            push(batch)
+            await self._wait_for_room()
+            if tee.done or tee.fatal_error is not None:
+                return
+
+    async def _pull_ready(self, stream: Iterator[Batch[Any]]) -> None:
         """A source that never waits: the loop gets its turn at least every 64 KiB."""
         push = self._observer.on_next
         tee = self._tee
@@ -292,7 +316,7 @@ class Run:
             while sink.full() and sink.name not in self._tee.errors:
                 try:
                     await sink.room()
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
                     self._tee._detach(sink, error)
 
     def _break(self, error: Exception) -> None:
@@ -383,7 +407,8 @@ class Run:
         await asyncio.wait([self._pump])
         if not self._pump.cancelled():
             self._pump.exception()
-        self._subscription.dispose()
+        if self._subscription is not None:
+            self._subscription.dispose()
         self._outcomes.tracker.finish()
         try:
             async with asyncio.timeout(self._drain_timeout):
@@ -403,7 +428,7 @@ class Run:
         for end in (sink.drain, sink.aclose):
             try:
                 await end()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - every sink is closed, whatever another does
                 self._lost.setdefault(sink.name, error)
                 _log.warning("sink %s could not be closed: %s", sink.name, error)
         self._closed |= {sink.name}

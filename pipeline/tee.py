@@ -53,33 +53,33 @@ class Tee:
 
     def on_next(self, batch: Sequence[Any]) -> None:
         """Hand one batch to every sink."""
-        if self.done:
-            return
-        if self._busy:
-            self._queue.append(batch)
+        if self._busy or self.done:
+            if not self.done:
+                self._queue.append(batch)
             return
         self._busy = True
         try:
-            self._hand_out(batch)
-            while self._queue:
-                self._hand_out(self._queue.popleft())
+            while True:
+                self.batches += 1
+                if batch.__class__ is Batch:
+                    self.items += len(batch.items)  # pyright: ignore[reportAttributeAccessIssue]
+                    self.weight += batch.weight  # pyright: ignore[reportAttributeAccessIssue]
+                else:
+                    self.items += len(batch)
+                for take in self._takers:
+                    try:
+                        result: Any = take(batch)
+                        if result is not None:
+                            self._refuse(result)
+                    except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
+                        self._detach(take.__self__, error)  # type: ignore[attr-defined]
+                if not self._queue:
+                    break
+                batch = self._queue.popleft()
         finally:
             self._busy = False
 
-    def _hand_out(self, batch: Sequence[Any]) -> None:
-        self.batches += 1
-        self.items += len(batch)
-        if batch.__class__ is Batch:
-            self.weight += batch.weight  # type: ignore[attr-defined]
-        for take in self._takers:
-            try:
-                result = take(batch)  # type: ignore[func-returns-value]
-                if result is not None:
-                    self._refuse(take, result)
-            except Exception as error:
-                self._detach(take.__self__, error)  # type: ignore[attr-defined]
-
-    def _refuse(self, take: Any, result: Any) -> None:
+    def _refuse(self, result: Any) -> None:
         if inspect.isawaitable(result):
             close = getattr(result, "close", None)
             if close is not None:
@@ -109,7 +109,7 @@ class Tee:
                     sink.on_completed()
                 else:
                     sink.on_error(error)
-            except Exception as cause:
+            except Exception as cause:  # noqa: BLE001 - a sink's fault is never another's
                 self._detach(sink, cause)
 
     def on_completed(self) -> None:
@@ -120,7 +120,7 @@ class Tee:
         for sink in list(self._sinks):
             try:
                 sink.on_completed()
-            except Exception as cause:
+            except Exception as cause:  # noqa: BLE001 - a sink's fault is never another's
                 self._detach(sink, cause)
 
     def close(self) -> None:

@@ -15,5 +15,6 @@ pyright --pythonpath "$(command -v python)" --stats >build/pyright.txt || { cat 
 grep -q '^Found [1-9]' build/pyright.txt
 grep -q '^0 errors' build/pyright.txt || { cat build/pyright.txt; exit 1; }
 lint-imports --no-cache >build/imports.txt || { cat build/imports.txt; exit 1; }
-grep -q "Analyzed $files files" build/imports.txt || { cat build/imports.txt; echo "import-linter didn't read all $files files" >&2; exit 1; }
+read=$(sed -n 's/^Analyzed \([0-9]*\) files.*/\1/p' build/imports.txt) # ours and the packages they import
+[ "${read:-0}" -ge "$files" ] || { cat build/imports.txt; echo "import-linter didn't read all $files files" >&2; exit 1; }
 echo "ruff, mypy, pyright and import-linter are content with $files files"

@@ -41,7 +41,9 @@ class Recording:
         self.event("content_block_start", index=index, content_block=start)
         self.deltas(index, kind, key, text, size)
         if start["type"] == "thinking":
-            self.event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": "RXhhbXBsZQ=="})
+            self.event(
+                "content_block_delta", index=index, delta={"type": "signature_delta", "signature": "RXhhbXBsZQ=="}
+            )
         self.event("content_block_stop", index=index)
 
     def deltas(self, index: int, kind: str, key: str, text: str, size: int) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 __all__ = ["Policy", "Sink", "SinkBase"]
+
+# A library says nothing on its own: who wants the records of turnstream.* sets up handlers.
+logging.getLogger("turnstream").addHandler(logging.NullHandler())
 
 Policy = Literal["direct", "block", "conflate", "drop_oldest", "drop_newest"]
 """How a sink takes batches that come faster than it works.

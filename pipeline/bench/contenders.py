@@ -17,7 +17,6 @@ import msgspec
 import orjson
 
 from turnstream.bench.floor import floor
-from turnstream.bench.workloads import Workload
 from turnstream.composition import Pipeline
 from turnstream.messages.types import AssistantMessage
 from turnstream.operators import Batch, accumulate, decode_sse, parse_events
@@ -118,7 +117,7 @@ class _Counting(SinkBase):
         self.items = 0
 
     def on_next(self, batch: Sequence[Any], /) -> None:
-        items = batch.items if batch.__class__ is Batch else batch  # type: ignore[attr-defined]
+        items = batch.items if isinstance(batch, Batch) else batch
         self.items += len(items)
         if AssistantMessage in map(type, items):
             for item in items:
@@ -157,7 +156,6 @@ def _stages_bare(chunks: Chunks) -> Found:
 
 
 async def _three_sinks(chunks: Chunks) -> Found:
-    counting = _Counting()
     folder = scratch_folder()
     try:
         ui, transcript, metrics = UISink(), TranscriptSink(Path(folder) / "t.jsonl"), MetricsSink()
@@ -169,7 +167,6 @@ async def _three_sinks(chunks: Chunks) -> Found:
         if not outcome.ok:
             raise RuntimeError(f"the run ended {outcome.status}: {outcome.sink_errors or outcome.failures}")
         report = metrics.report()
-        del counting
         return Found(-1, sum(report["totals"]["blocks"].values()))
     finally:
         shutil.rmtree(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,31 +13,24 @@ from turnstream.bench.contenders import Chunks, Contender, Found
 __all__ = ["python_peers"]
 
 
-class _Body:
-    """A response body that hands out the chunks as they are."""
+def _response(httpx: Any, chunks: Iterable[bytes]) -> Any:
+    """A response of the given HTTP library whose body hands out the chunks as they are."""
 
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = chunks
+    class Stream(httpx.SyncByteStream):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            yield from chunks
 
-    def stream(self) -> Any:
-        import httpx
-
-        chunks = self._chunks
-
-        class Stream(httpx.SyncByteStream):
-            def __iter__(self) -> Iterator[bytes]:
-                yield from chunks
-
-        return Stream()
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Stream())
 
 
 def _client(bodies: Iterator[list[bytes]]) -> Any:
     """The official client over a transport that answers with one body per request, no socket."""
-    import anthropic
-    import httpx
+    anthropic: Any = import_module("anthropic")
+    # Newer versions of the SDK use httpx2, older ones httpx.
+    httpx = import_module("httpx2" if find_spec("httpx2") is not None else "httpx")
 
     def answer(request: Any) -> Any:
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=_Body(next(bodies)).stream())
+        return _response(httpx, next(bodies))
 
     return anthropic.Anthropic(api_key="bench", http_client=httpx.Client(transport=httpx.MockTransport(answer)))
 
@@ -112,20 +106,19 @@ class _HandLoop:
 
 
 def _httpx_sse(chunks: Chunks) -> Found:
-    import httpx
-    from httpx_sse import EventSource
+    httpx = import_module("httpx")
+    event_source = import_module("httpx_sse").EventSource
 
     loop = _HandLoop()
     for answer in chunks:
-        response = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=_Body(answer).stream())
-        for event in EventSource(response).iter_sse():
+        for event in event_source(_response(httpx, answer)).iter_sse():
             loop.event(json.loads(event.data))
     return loop.found()
 
 
 def _naive_reactivex(chunks: Chunks) -> Found:
-    import reactivex
-    from reactivex import operators as ops
+    reactivex: Any = import_module("reactivex")
+    ops: Any = import_module("reactivex.operators")
 
     loop = _HandLoop()
 
@@ -145,7 +138,7 @@ def _naive_reactivex(chunks: Chunks) -> Found:
 def python_peers() -> list[Contender]:
     """The peers whose packages are installed (extra ``[bench]``)."""
     peers = [Contender("reactivex, written naively", _naive_reactivex, slow=True)]
-    if find_spec("httpx_sse") is not None:
+    if find_spec("httpx_sse") is not None and find_spec("httpx") is not None:
         peers.insert(0, Contender("httpx-sse + hand loop", _httpx_sse))
     if find_spec("anthropic") is not None:
         peers += [

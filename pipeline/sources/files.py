@@ -18,7 +18,7 @@ from turnstream.sources.base import CHUNK_SIZE, Source
 __all__ = ["from_file", "from_stdin"]
 
 # Our recordings keep the time since the request in a comment before the event it belongs to.
-_STAMP: Final = re.compile(rb"(?:\A|(?<=[\r\n])): ?turnstream at=(\d+(?:\.\d+)?)(?=[\r\n])")
+_STAMP: Final = re.compile(rb"(?:\A|(?<=[\r\n])): ?turnstream at=([0-9]+(?:\.[0-9]+)?)(?=[\r\n])")
 _LONGEST_STAMP: Final = 64
 
 
@@ -67,28 +67,28 @@ def _timed(chunks: Iterator[bytes]) -> Iterator[tuple[float | None, bytes]]:
     """The bytes cut before each time stamp, with the stamp's seconds (None before the first)."""
     rest = b""
     due: float | None = None
+    line_starts = True  # whether what is left of the data begins a line
     for chunk in chunks:
         data = rest + chunk
         start = 0
         for match in _STAMP.finditer(data):
-            if match.start() > start:
-                yield due, data[start : match.start()]
-            start = match.start()
+            at = match.start()
+            if at == 0 and not line_starts:
+                continue
+            if at > start:
+                yield due, data[start:at]
+            start = at
             due = float(match.group(1))
         # A stamp may be cut by the chunk's end; what precedes the tail can go.
         keep = max(start, len(data) - _LONGEST_STAMP)
         if keep > start:
             yield due, data[start:keep]
+        if keep:
+            line_starts = data[keep - 1] in b"\r\n"
         rest = data[keep:]
+    # All stamps in it were seen: one that the chunk's end cuts off isn't one.
     if rest:
-        # The tail may still hold stamps that only now are whole.
-        start = 0
-        for match in _STAMP.finditer(rest):
-            if match.start() > start:
-                yield due, rest[start : match.start()]
-            start = match.start()
-            due = float(match.group(1))
-        yield due, rest[start:]
+        yield due, rest
 
 
 def from_file(path: str | os.PathLike[str], *, pace: float | None = None) -> Source[bytes]:
@@ -113,15 +113,26 @@ class _StdinSource(Source[bytes]):
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
 
-    async def batches(self) -> AsyncIterator[Batch[bytes]]:  # type: ignore[override]
-        fd = sys.stdin.fileno() if self._fd is None else self._fd
+    async def batches(self) -> AsyncIterator[Batch[bytes]]:
         loop = asyncio.get_running_loop()
-        pollable = not stat.S_ISREG(os.fstat(fd).st_mode)
+        try:
+            fd = sys.stdin.fileno() if self._fd is None else self._fd
+            pollable = not stat.S_ISREG(os.fstat(fd).st_mode)
+        except (OSError, ValueError, AttributeError) as error:  # closed, replaced by an object, None
+            why = getattr(error, "strerror", None) or "it is closed"
+            raise SourceError(f"can't read standard input: {why}", file=self.name) from error
         while True:
             if pollable:
-                await _readable(loop, fd)
+                try:
+                    await _readable(loop, fd)
+                except OSError:
+                    # /dev/null and the like never make one wait, so no selector takes them; if it is
+                    # something worse, reading says so.
+                    pollable = False
             try:
                 chunk = os.read(fd, CHUNK_SIZE)
+            except BlockingIOError:
+                continue  # somebody else who shares the pipe was faster
             except OSError as error:
                 raise SourceError(f"can't read standard input: {error.strerror}", file=self.name) from error
             if not chunk:

@@ -39,7 +39,12 @@ def from_bytes(data: bytes | Iterable[bytes], *, name: str = "bytes", chunk_size
         data: the bytes, or an iterable of chunks (iterated once per run).
         name: what reports call it.
         chunk_size: longer pieces are cut; bytes.
+
+    Raises:
+        ValueError: a chunk size below 1.
     """
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
     if isinstance(data, (bytes, bytearray, memoryview)):
         return _BytesSource((bytes(data),), name, chunk_size)
     return _BytesSource(data, name, chunk_size)
@@ -77,7 +82,7 @@ class _AsyncSource(Source[T]):
         self._size = size
         self.name = name
 
-    async def batches(self) -> AsyncIterator[Batch[T]]:  # type: ignore[override]
+    async def batches(self) -> AsyncIterator[Batch[T]]:
         now = asyncio.get_running_loop().time
         key = self._key
         iterator = self._iterable.__aiter__()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from turnstream.messages.errors import TurnstreamError
-from turnstream.operators.batch import Batch
+from turnstream.messages.types import RequestStart
+from turnstream.operators.batch import Batch, StreamKey
 from turnstream.operators.stage import Chain, Fault, Operator
 from turnstream.sources.base import Source
 
@@ -21,6 +22,15 @@ class SessionSource(Source[B], Generic[A, B]):
 
     A source that breaks is the failure of its answer, an item; the next source is played all the same.
 
+    Args:
+        sources: taken one by one, when it is their turn.
+        operator: called for each source; must be made of stages only.
+        name: what reports call the session.
+        announce: emit a :class:`RequestStart` when a source is opened (its time is when the request
+            went out; for sources that have times).
+        started: called when a source is opened.
+        finished: called when all of a source was delivered.
+
     Attributes:
         errors: what broke, by source name, in order: source errors and stage faults.
     """
@@ -31,64 +41,130 @@ class SessionSource(Source[B], Generic[A, B]):
         operator: Callable[[Source[A]], Operator[A, B]],
         *,
         name: str = "session",
+        announce: bool = False,
         started: Callable[[Source[A]], None] | None = None,
         finished: Callable[[Source[A]], None] | None = None,
     ) -> None:
         self._sources = sources
         self._operator = operator
         self._chain: Chain | None = None
+        self._announce = announce
         self._started = started
         self._finished = finished
         self.name = name
         self.errors: list[tuple[str, Exception]] = []
 
-    async def batches(self) -> AsyncIterator[Batch[B]]:  # type: ignore[override]
+    async def batches(self) -> AsyncIterator[Batch[B]]:
+        """Play the sources, each through a chain of its own."""
+        for run in self.runs():
+            if isinstance(run, AsyncIterator):
+                try:
+                    async for batch in run:
+                        yield batch
+                finally:
+                    await _close(run)
+            else:
+                try:
+                    for batch in run:
+                        yield batch
+                finally:
+                    run.close()
+
+    def runs(self) -> Iterator[Generator[Batch[B], None, None] | AsyncGenerator[Batch[B], None]]:
+        """The batches of each source in turn: a plain generator where the source is one.
+
+        A consumer closes each before it takes the next.
+        """
         for source in self._sources:
-            if self._started is not None:
-                self._started(source)
-            self._chain = chain = self._operator(source).chain()
-            end: Exception | None = None
-            stream = source.batches()
-            # Bytes that caused nothing yet count with the next batch, so that sums don't depend on chunking.
-            weight = 0
+            stream: Any = None
+            error: Exception | None = None
             try:
-                if isinstance(stream, AsyncIterator):
-                    async for batch in stream:
-                        items = self._good(chain.feed(batch.items), source)  # type: ignore[attr-defined]
-                        weight += batch.weight  # type: ignore[attr-defined]
-                        if items:
-                            yield Batch(items, batch.at, batch.key, weight)  # type: ignore[attr-defined]
-                            weight = 0
-                        if chain.broken:
-                            break
-                else:
-                    for batch in stream:
-                        items = self._good(chain.feed(batch.items), source)
-                        weight += batch.weight
-                        # Also an empty one: the run lets the loop and the sinks breathe between batches.
-                        yield Batch(items, batch.at, batch.key, weight)
-                        weight = 0
-                        if chain.broken:
-                            break
-            except (OSError, TurnstreamError) as error:
-                end = error
-                self.errors.append((source.name, error))
-            finally:
-                close: Any = getattr(stream, "aclose", None)
-                if close is not None:
-                    await close()
-            if not chain.broken:
-                last = self._good(chain.flush() if end is None else chain.fail(end), source)
-                if last or weight:
-                    yield Batch(last, None, None, weight)
-            self._chain = None
-            if self._finished is not None:
-                self._finished(source)
+                stream = source.batches()
+            except Exception as cause:  # noqa: BLE001 - whatever breaks one source, the next is played
+                error = cause
+            if isinstance(stream, AsyncIterator):
+                yield self._play_live(source, stream)
+            else:
+                yield self._play(source, stream if error is None else _raising(error))
+
+    def _open(self, source: Source[A]) -> tuple[Chain, list[Batch[Any]]]:
+        if self._started is not None:
+            self._started(source)
+        self._chain = chain = self._operator(source).chain()
+        if not self._announce:
+            return chain, []
+        return chain, [Batch((RequestStart(),), asyncio.get_running_loop().time())]
+
+    def _play(self, source: Source[A], stream: Any) -> Generator[Batch[B], None, None]:
+        chain, first = self._open(source)
+        yield from first
+        feed = chain.feed
+        end: Exception | None = None
+        # Bytes that caused nothing yet count with the next batch, so that sums don't depend on chunking.
+        weight = 0
+        key: StreamKey | None = None
+        try:
+            for batch in stream:
+                items = feed(batch.items)
+                weight += batch.weight
+                key = batch.key
+                if chain.broken:
+                    items = self._good(items, source)
+                # Also an empty one: the run lets the loop and the sinks breathe between batches.
+                yield Batch(items, batch.at, key, weight)
+                weight = 0
+                if chain.broken:
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever breaks one source, the next is played
+            end = error
+            self.errors.append((source.name, error))
+        finally:
+            stream.close()
+        yield from self._end(source, chain, end, key, weight)
+
+    async def _play_live(self, source: Source[A], stream: AsyncIterator[Batch[A]]) -> AsyncGenerator[Batch[B], None]:
+        chain, first = self._open(source)
+        for batch in first:
+            yield batch
+        end: Exception | None = None
+        weight = 0
+        key: StreamKey | None = None
+        try:
+            async for taken in stream:
+                items = self._good(chain.feed(taken.items), source)
+                weight += taken.weight
+                key = taken.key
+                if items:
+                    yield Batch(items, taken.at, key, weight)
+                    weight = 0
+                if chain.broken:
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever breaks one source, the next is played
+            end = error
+            self.errors.append((source.name, error))
+        finally:
+            await _close(stream)
+        for batch in self._end(source, chain, end, key, weight):
+            yield batch
+
+    def _end(
+        self, source: Source[A], chain: Chain, end: Exception | None, key: StreamKey | None, weight: int
+    ) -> Iterator[Batch[Any]]:
+        last: Sequence[Any] = ()
+        if not chain.broken:
+            last = self._good(chain.flush() if end is None else chain.fail(end), source)
+        if last or weight:
+            yield Batch(last, None, key, weight)
+        self._chain = None
+        if self._finished is not None:
+            self._finished(source)
 
     def _good(self, items: Sequence[Any], source: Source[A]) -> Sequence[Any]:
         chain = self._chain
         if chain is not None and chain.broken and items and items[-1].__class__ is Fault:
-            self.errors.append((source.name, items[-1].error))
+            error = items[-1].error
+            if not (self.errors and self.errors[-1][1] is error):
+                self.errors.append((source.name, error))
             return items[:-1]
         return items
 
@@ -100,6 +176,19 @@ class SessionSource(Source[B], Generic[A, B]):
             return ()
         items = chain.fail(error)
         return items[:-1] if items and items[-1].__class__ is Fault else items
+
+
+async def _close(stream: Any) -> None:
+    """Let go of what a source's iterator holds open, now and not at garbage collection."""
+    if hasattr(stream, "aclose"):
+        await stream.aclose()
+    elif hasattr(stream, "close"):
+        stream.close()
+
+
+def _raising(error: Exception) -> Generator[Any, None, None]:
+    raise error
+    yield
 
 
 def in_turn(

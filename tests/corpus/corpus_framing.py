@@ -8,7 +8,7 @@ from frames import DONE, PING, STOP, frame, opens_text, says, sse, start, text, 
 HELLO = [start(), *says("Hello"), turn(), STOP]
 PLAIN = sse(HELLO)
 HELLO_ANSWER = Answer(content=[text_block("Hello")], usage={"input_tokens": 7, "output_tokens": 5})
-# The same answer in five bytes of JSON padding, as three of four real frames carry it.
+# The same answer with spaces after each object's last value and after it, as three of four real frames carry them.
 PADDED = b"".join(frame(part, end="\n").replace(b"}\n\n", b" }      \n\n") for part in HELLO)
 
 
@@ -103,6 +103,18 @@ ENTRIES = (
         "data-in-many-lines",
         PLAIN.replace(b',"', b',\ndata: "').replace(b"data: {", b"data: {\ndata:"),
         "§1: `data` lines join with LF",
+    ),
+    hello(
+        "data-in-many-lines-crlf",
+        PLAIN.replace(b',"', b',\ndata: "').replace(b"data: {", b"data: {\ndata:").replace(b"\n", b"\r\n"),
+        "§1: a CR at the end of a chunk may be half of a CRLF (FAULTS 3: multi-line event delivered as several)",
+    ),
+    hello(
+        "fallback-names-crlf",
+        b"".join(
+            frame({k: v for k, v in part.items() if k != "type"}, name=part["type"], end="\r\n") for part in HELLO
+        ),
+        "§1: a CR at the end of a chunk may be half of a CRLF (FAULTS 3: a phantom blank line would lose the name)",
     ),
     hello("padded-json", PADDED, "§1: payloads carry random spaces", "padded-json"),
     hello(

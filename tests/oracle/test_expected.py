@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import recordings
-from harness import as_sse, container_of, run
+from harness import run
 from summaries import Row, columns, sha, summarize
 
 from turnstream.messages import event_to_wire
@@ -23,8 +23,8 @@ DISPUTED: dict[tuple[str, str, str], tuple[str, str]] = {}
 DISPUTED_NOTES: dict[tuple[str, str], tuple[str, str]] = {
     ("odd/lit__higress__openai_test-L2.sse", "synthesized_block"): (
         "2",
-        "a thinking_delta and a text_delta, neither with an index, no content_block_start anywhere: two blocks are open "
-        "at the end (the row's own open_blocks: 0:thinking,1:text), so two were synthesized, not one",
+        # the bytes: a thinking_delta and two text_deltas without index, no content_block_start anywhere
+        "two blocks are open at the end (the row's own open_blocks: 0:thinking,1:text), so two were synthesized",
     ),
 }
 
@@ -33,7 +33,9 @@ NAMES = recordings.names()
 
 def wanted(row: dict[str, str], superseded: bool) -> dict[str, str]:
     """The row's columns in the form that items can show."""
-    out = {key: value for key, value in row.items() if key not in BYTES_ONLY and key not in ("file_outcome", "file_events")}
+    out = {
+        key: value for key, value in row.items() if key not in BYTES_ONLY and key not in ("file_outcome", "file_events")
+    }
     kinds = [part.split(":") for part in out.pop("open_blocks").split(",") if part != "-"]
     # An empty unfinished block makes no message (WIRE.md §1): the table hashes its empty text.
     for key in ("open_text_sha256", "open_thinking_sha256"):
@@ -61,7 +63,7 @@ def without_empty(row: Row, name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "live"])
 def test_rows(name: str, settled: bool) -> None:
-    rows = summarize(run(as_sse(recordings.read(name), container_of(name)), settled=settled))
+    rows = summarize(run(recordings.read(name), settled=settled))
     expected = recordings.expected()[name]
     if settled:  # dropped with their tombstones
         rows = [row for row in rows if not row.superseded]
@@ -80,7 +82,7 @@ def test_rows(name: str, settled: bool) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_notes(name: str) -> None:
     """The counted lenient steps of the table are noted, by the same word."""
-    rows = summarize(run(as_sse(recordings.read(name), container_of(name)), settled=False))
+    rows = summarize(run(recordings.read(name), settled=False))
     for row, expected in zip(rows, recordings.expected()[name], strict=True):
         for part in expected["notes"].split(","):
             kind, _, count = part.partition(":")
@@ -128,7 +130,7 @@ def with_index(event: Any) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_event_passes_whole_and_in_order(name: str) -> None:
     """WIRE.md §1, accumulation: every event is also emitted, in order; DESIGN.md §2: the typed form is lossless."""
-    items = run(as_sse(recordings.read(name), container_of(name)))
+    items = run(recordings.read(name))
     events = [event_to_wire(item) for item in items if item.__class__ in EVENT_CLASSES]
     wire = payloads(name)
     index_missing = any("index_missing" in row["notes"] for row in recordings.expected()[name])
@@ -150,5 +152,5 @@ def test_openai_streams_are_no_streams() -> None:
     recordings.need("openai/")
     files = [row["file"] for row in recordings.index() if row["file"].startswith("openai/")]
     assert files
-    got = {name: [row.outcome for row in summarize(run(as_sse(recordings.read(name), container_of(name))))] for name in files}
+    got = {name: [row.outcome for row in summarize(run(recordings.read(name)))] for name in files}
     assert got == {name: ["not_a_stream"] for name in files}

@@ -103,7 +103,7 @@ def test_agrees_as_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", files(REFRAMED))
 def test_agrees_reframed(name: str) -> None:
     data = as_sse(recordings.read(name), container_of(name))
-    rows = [row for row in summarize(run(data)) if not row.superseded]
+    rows = [row for row in summarize(run(recordings.read(name))) if not row.superseded]
     bodies = reframed(data)
     verdicts = [row["sdk"] for row in recordings.expected()[name]]
     if REFRAMED not in verdicts or len(verdicts) != len(rows):  # an attempt was superseded: its last start counts
@@ -133,6 +133,7 @@ def reframed_any(data: bytes) -> Iterator[bytes]:
 DIFFERS = {
     "no message_start of its own, no usage, or no index": (
         "event-name-is-the-fallback",
+        "fallback-names-crlf",
         "start-without-message",
         "start-without-usage",
         "delta-without-usage",
@@ -200,6 +201,7 @@ DIFFERS = {
         "block-start-without-its-block",
         "invalid-utf8",
         "data-in-many-lines",
+        "data-in-many-lines-crlf",
     ),
     "attempts and strays are merged": (
         "events-after-message-stop",
@@ -216,11 +218,10 @@ def comparable(entry: Entry) -> bool:
 
 @pytest.mark.parametrize("entry", [e for e in CORPUS if comparable(e)], ids=lambda e: e.name)
 def test_corpus(entry: Entry) -> None:
-    data = as_sse(entry.data, entry.container)
-    (row,) = summarize(run(data))
-    (body,) = reframed(data)
+    (row,) = summarize(run(entry.data))
+    (body,) = reframed(as_sse(entry.data, entry.container))
     assert_agrees(accumulated(body), row)
 
 
 def test_what_isnt_compared_is_in_the_corpus() -> None:
-    assert NOT_COMPARED <= {entry.name for entry in CORPUS}
+    assert {entry.name for entry in CORPUS} >= NOT_COMPARED

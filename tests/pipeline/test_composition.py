@@ -92,7 +92,12 @@ def test_operators_given_one_by_one_and_fused_do_the_same() -> None:
     apart, fused = Recorder(), Recorder()
     make = ts.accumulate(ids=seeded_ids(), clock=seeded_clock())
     asyncio.run(
-        ts.Pipeline(ts.from_bytes(TEXT)).through(ts.decode_sse()).through(ts.parse_events()).through(make).to(apart).run()
+        ts.Pipeline(ts.from_bytes(TEXT))
+        .through(ts.decode_sse())
+        .through(ts.parse_events())
+        .through(make)
+        .to(apart)
+        .run()
     )
     asyncio.run(ts.Pipeline(ts.from_bytes(TEXT)).through(stages()).to(fused).run())
     assert apart.items == fused.items

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from turnstream.messages import seeded_clock, seeded_ids
-from turnstream.operators import Operator, accumulate, decode_sse, parse_events, run_batches, settle
+from turnstream.operators import Operator, accumulate, decode, parse_events, run_batches, settle
 
 
-def stages(*, settled: bool = True) -> tuple[Operator[Any, Any], ...]:
-    """Fresh operators with seeded ids and a seeded clock."""
+def stages(*, settled: bool = True, decoder: Operator[Any, Any] | None = None) -> tuple[Operator[Any, Any], ...]:
+    """Operators with seeded ids and a seeded clock; make new ones for each run, the seeds go on."""
     made: tuple[Operator[Any, Any], ...] = (
-        decode_sse(),
+        decode() if decoder is None else decoder,
         parse_events(),
         accumulate(ids=seeded_ids(1), clock=seeded_clock()),
     )
@@ -28,25 +28,29 @@ def joined(operators: Sequence[Operator[Any, Any]]) -> Operator[Any, Any]:
     return whole
 
 
-def run(chunks: bytes | Iterable[bytes], *, settled: bool = True) -> list[Any]:
-    """The items of a stream, a batch a chunk, without Rx."""
+def run(
+    chunks: bytes | Iterable[bytes], *, settled: bool = True, decoder: Operator[Any, Any] | None = None
+) -> list[Any]:
+    """The items of a stream in any container (or as ``decoder`` reads it), a batch a chunk, without Rx."""
     if isinstance(chunks, bytes):
         chunks = [chunks]
     out: list[Any] = []
-    for batch in run_batches(([chunk] for chunk in chunks), joined(stages(settled=settled))):
+    for batch in run_batches(([chunk] for chunk in chunks), joined(stages(settled=settled, decoder=decoder))):
         out.extend(batch)
     return out
 
 
 def as_sse(data: bytes, container: str) -> bytes:
-    """A stream's bytes as event-stream bytes: unwraps NDJSON, wrapped NDJSON and one JSON body."""
+    """A stream's bytes as event-stream bytes, by code that isn't the product's: for comparison and the SDK."""
     if container in ("sse", "unknown"):
         return data
     if container == "json":
         body = json.loads(data)
         if body.get("type") != "message":
             return _frame(data)
-        return _frame(json.dumps({"type": "message_start", "message": body}).encode()) + _frame(b'{"type":"message_stop"}')
+        return _frame(json.dumps({"type": "message_start", "message": body}).encode()) + _frame(
+            b'{"type":"message_stop"}'
+        )
     out = []
     for line in re.split(rb"[\r\n]+", data):
         if line:

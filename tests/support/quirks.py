@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # INDEX.tsv, `quirks=` of the streams (sse/ and odd/).
-STREAM_QUIRKS = frozenset(
+STREAM_QUIRKS = words(
     """
     [DONE] after-message_stop:content_block_delta after-message_stop:content_block_start
     after-message_stop:content_block_stop after-message_stop:message_delta after-message_stop:message_start
@@ -17,37 +22,37 @@ STREAM_QUIRKS = frozenset(
     sse-comment start-input_tokens-0 start-no-usage stop_reason-null-in-delta thinking-start-no-signature-key
     tool-input-empty-all-deltas tool-json-incomplete tool-without-json-delta type-not-first-key unknown-event:pong
     unparsable-data
-    """.split()
+    """
 )
 # Its bare words that say something of the stream itself.
 STREAM_WORDS = frozenset({"no-ping", "padded-json"})
 
 # What the streams hold, by key of the `special` column.
-BLOCK_TYPES = frozenset(
+BLOCK_TYPES = words(
     """
     text thinking redacted_thinking tool_use server_tool_use mcp_tool_use mcp_tool_result compaction reasoning
     advisor_tool_result bash_code_execution_tool_result code_execution_tool_result
     text_editor_code_execution_tool_result tool_search_tool_result web_fetch_tool_result web_search_tool_result
-    """.split()
+    """
 )
-DELTA_TYPES = frozenset(
+DELTA_TYPES = words(
     """
     text_delta input_json_delta thinking_delta signature_delta citations_delta compaction_delta reasoning_delta None
-    """.split()
+    """
 )
-STOP_REASONS = frozenset("end_turn tool_use max_tokens stop_sequence refusal pause_turn None".split())
-CITATIONS = frozenset("page_location char_location web_search_result_location".split())
-ERRORS = frozenset("overloaded_error invalid_request error timeout_error None".split())
+STOP_REASONS = words("end_turn tool_use max_tokens stop_sequence refusal pause_turn None")
+CITATIONS = words("page_location char_location web_search_result_location")
+ERRORS = words("overloaded_error invalid_request error timeout_error None")
 
 # EXPECTED.tsv, the words of `notes`.
-NOTES = frozenset(
+NOTES = words(
     """
     no_message_stop index_missing duplicate_message_start message_start_without_message delta_after_stop
     synthesized_block finished_by_message_stop open_block_at_message_delta empty_open_block_dropped no_input_at_all
-    """.split()
+    """
 )
 # EXPECTED.tsv, the kinds of outcome.
-OUTCOMES = frozenset("complete incomplete api_error empty superseded not_a_stream protocol_error".split())
+OUTCOMES = words("complete incomplete api_error empty superseded not_a_stream protocol_error")
 
 # A word of ours for what another program calls otherwise: which token shows the noted step.
 SHOWN_BY = {

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from quirks import words
+
 from turnstream.messages import (
     AssistantMessage,
     ContentBlockDelta,
@@ -30,9 +32,9 @@ from turnstream.messages import (
 from turnstream.messages.events import EVENT_CLASSES
 
 # Block types that the API documents; another one is opaque (EXPECTED.tsv, opaque_blocks).
-KNOWN_BLOCKS = frozenset(
+KNOWN_BLOCKS = words(
     "text thinking redacted_thinking tool_use server_tool_use mcp_tool_use mcp_tool_result compaction fallback "
-    "container_upload tool_result image document search_result".split()
+    "container_upload tool_result image document search_result"
 )
 TOOLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 # Notes that say: one payload was no event.

@@ -1,0 +1,128 @@
+"""The streams and the answers of each: what opens, ends and supersedes them (WIRE.md §1, attempts and ends)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnstream.operators.batch import StreamKey
+from turnstream.sinks.metrics.answer import Answer
+from turnstream.sinks.metrics.clocks import FOLD_AT, Clocks
+from turnstream.sinks.metrics.histogram import Histogram
+from turnstream.sinks.metrics.stream import Stream
+from turnstream.sinks.metrics.tools import ToolTimes
+from turnstream.sinks.metrics.totals import Totals
+from turnstream.sinks.metrics.traffic import Traffic
+from turnstream.sinks.metrics.window import Window
+
+__all__ = ["State"]
+
+_STREAM_LIMIT: Final = 256
+_NO_KEY: Final = StreamKey("\uffff no batch yet")
+
+
+class State:
+    """All that the sink holds.
+
+    Attributes:
+        key: whose batch is worked on.
+        stream: that key's state.
+        traffic: counts that belong to no answer.
+        tools: results and durations of tools.
+        window: the answers that may still change.
+        folded: sums of the answers that the window let go.
+        gaps: gaps between the batches of ended answers.
+    """
+
+    def __init__(self, clock_start: float | None, keep_answers: int) -> None:
+        self.key: StreamKey | None = _NO_KEY  # so that the first batch switches
+        self.stream = Stream()
+        self.traffic = Traffic()
+        self.tools = ToolTimes()
+        self.folded = Totals()
+        self.window = Window(keep_answers, self.folded.add)
+        self.gaps = Histogram()
+        self._streams: dict[StreamKey | None, Stream] = {}
+        self._clock_start = clock_start
+        self._chunk: float | None = None
+
+    # -- streams -----------------------------------------------------------------------------------------
+
+    @property
+    def streams_held(self) -> int:
+        """How many streams have a state."""
+        return len(self._streams)
+
+    def switch(self, key: StreamKey | None) -> Stream:
+        """The state of ``key`` becomes the current one."""
+        streams = self._streams
+        stream = streams.pop(key, None)
+        if stream is None:
+            stream = Stream(self._clock_start)
+            self._clock_start = None  # it says when the first request went out, no other
+            if len(streams) >= _STREAM_LIMIT:
+                self._drop_idle_stream()
+        streams[key] = stream  # last in order: the oldest is the one unused for longest
+        self.key = key
+        self.stream = stream
+        return stream
+
+    def _drop_idle_stream(self) -> None:
+        for key, stream in self._streams.items():
+            if stream.answer is None:
+                stream.forget_last()
+                stream.set_loose(None)
+                del self._streams[key]
+                return
+
+    def arrived(self, at: float, weight: int) -> None:
+        """A batch with a time came for the current stream; ``weight``: the bytes that caused it."""
+        stream = self.stream
+        if stream.answer is not None:
+            arrivals = stream.answer.clocks.arrivals
+            arrivals.append(at)
+            if len(arrivals) >= FOLD_AT:
+                stream.answer.clocks.fold()
+        if weight:
+            self._chunk = at
+            if stream.first_byte is None:
+                stream.first_byte = at
+        else:
+            self._chunk = None
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def open(self, answer: Answer) -> Answer:
+        """``answer`` begins in the current stream."""
+        self.stream.open(answer)
+        self.window.add(answer)
+        return answer
+
+    def clocks(self, at: float | None) -> Clocks:
+        """The clocks of an answer that begins at ``at``."""
+        return self.stream.clocks(at, self._chunk if at is not None else None)
+
+    def current(self, at: float | None) -> Answer | None:
+        """The open answer; one without a start if there was none yet; None for what is stray after an end."""
+        stream = self.stream
+        if stream.answer is None and not stream.ended:
+            return self.open(Answer(streamed=True, clocks=self.clocks(at)))
+        return stream.answer
+
+    def close(self, outcome: str | None, at: float | None, *, superseded: bool = False) -> None:
+        """The open answer, if there is one, ends with ``outcome``."""
+        answer = self.stream.answer
+        if answer is None:
+            return
+        answer.superseded = superseded
+        gaps = answer.close(outcome, at)
+        if gaps is not None:
+            self.gaps.merge(gaps)
+        self.stream.close(same_request=superseded)
+
+    def supersede_last(self, at: float | None) -> None:
+        """Another attempt is coming: the one that is open, or that failed, was replaced."""
+        stream = self.stream
+        if stream.answer is not None:
+            self.close(None, at, superseded=True)
+        elif stream.last is not None and stream.last.word != "complete":
+            stream.last.superseded = True

@@ -1,0 +1,198 @@
+"""The file itself: opened safely, appended to in whole lines, cut back where a write broke off."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from turnstream.messages.errors import TranscriptError
+from turnstream.sinks.transcript.lockfile import SessionLock
+from turnstream.sinks.transcript.scan import Existing, scan
+
+__all__ = ["Durability", "TranscriptFile", "Written"]
+
+Durability = Literal["flush", "fsync"]
+"""When a line counts as written: the system has it (survives the process), or the device has it."""
+
+# O_NONBLOCK: a pipe at the path must not hang the open; regular files don't mind.
+_SAFE: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_WRITE: Final = os.O_WRONLY | os.O_APPEND | _SAFE
+_GIVE_UP_AFTER: Final = 3
+
+# The one place where bytes leave; tests put a faulty device here.
+_write = os.write
+_fsync = os.fsync
+_ftruncate = os.ftruncate
+
+
+class Written(NamedTuple):
+    """What became of one write.
+
+    Attributes:
+        done: bytes of whole lines that are in the file.
+        error: why not all are.
+        short: how many writes were short.
+    """
+
+    done: int
+    error: OSError | None
+    short: int
+
+
+class TranscriptFile:
+    """A transcript that is appended to, by one writer.
+
+    ``check`` and ``open`` are called on the loop, ``write`` and ``close`` in the worker thread.
+
+    Args:
+        path: the file.
+        append: whether it may hold something already.
+        durability: see :data:`Durability`.
+        sidechain: whether it is a sub-agent's.
+    """
+
+    def __init__(self, path: Path, *, append: bool, durability: Durability, sidechain: bool) -> None:
+        self.path = path
+        self._append = append
+        self._durable = durability == "fsync"
+        self._sidechain = sidechain
+        self._lock = SessionLock(path)
+        self._fd: int | None = None
+        self._unended = False
+
+    def check(self) -> int:
+        """The file's size, 0 if there is none; makes nothing.
+
+        Raises:
+            TranscriptError: a symlink, no regular file, or not empty and ``append`` wasn't asked for.
+        """
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        except OSError as error:
+            raise self._error(f"the transcript can't be looked at: {error.strerror}") from error
+        if stat.S_ISLNK(there.st_mode):
+            raise self._error("the transcript is a symlink, which is never followed")
+        if not stat.S_ISREG(there.st_mode):
+            raise self._error("the transcript is no regular file")
+        if there.st_size and not self._append:
+            raise self._error("the transcript exists and isn't empty", hint="append to it, or choose another file")
+        return there.st_size
+
+    def open(self) -> Existing | None:
+        """Make the folders, take the lock, read what is there. The file itself is made at the first write.
+
+        Returns:
+            What it holds, None if that is nothing.
+
+        Raises:
+            TranscriptError: see :meth:`check`; another writer has it; it can't be read or locked.
+        """
+        self._make_folders()
+        self._lock.acquire()
+        try:
+            if not self.check():
+                return None
+            try:
+                fd = os.open(self.path, os.O_RDONLY | _SAFE)
+                with open(fd, "rb") as file:
+                    existing = scan(file, sidechain=self._sidechain)
+            except OSError as error:
+                raise self._error(f"the transcript can't be read: {error.strerror}") from error
+            self._unended = not existing.ended
+            return existing
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _make_folders(self) -> None:
+        missing: list[Path] = []
+        folder = self.path.parent
+        while not folder.exists() and folder != folder.parent:
+            missing.append(folder)
+            folder = folder.parent
+        for folder in reversed(missing):
+            try:
+                folder.mkdir(0o700, exist_ok=True)
+            except OSError as error:
+                raise self._error(f"the folder {folder} can't be made: {error.strerror}") from error
+
+    def write(self, data: bytes) -> Written:
+        """Append whole lines. Never raises; in the file are whole lines only, whatever happens."""
+        short = 0
+        done = 0
+        ending = b"\n" if self._unended else b""
+        data = ending + data
+        try:
+            fd = self._fd
+            if fd is None:
+                self._fd = fd = self._make()
+            start = os.fstat(fd).st_size
+            idle = 0
+            while done < len(data):
+                count = _write(fd, memoryview(data)[done:])
+                if done + count == len(data):
+                    done += count
+                    break
+                short += 1
+                whole = max(done, data.rfind(b"\n", done, done + count) + 1)
+                self._cut(fd, start + whole)
+                idle = 0 if whole > done else idle + 1
+                done = whole
+                if idle == _GIVE_UP_AFTER:
+                    raise OSError(errno.EIO, f"the device takes only {count} bytes of a line")
+            if self._durable:
+                try:
+                    _fsync(fd)
+                except OSError:
+                    # After a failed fsync the system may drop these pages and report the next one as good.
+                    self._cut(fd, start)
+                    done = 0
+                    raise
+        except OSError as error:
+            return Written(self._counted(done, ending), error, short)
+        return Written(self._counted(done, ending), None, short)
+
+    def _counted(self, done: int, ending: bytes) -> int:
+        if done and ending:
+            self._unended = False
+        return max(0, done - len(ending))
+
+    def _make(self) -> int:
+        new = not self.path.exists()
+        fd = os.open(self.path, _WRITE | os.O_CREAT, 0o600)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "the transcript is no regular file")
+        if new and self._durable:
+            # The file's name must survive too.
+            with contextlib.suppress(OSError):
+                folder = os.open(self.path.parent, os.O_RDONLY)
+                try:
+                    _fsync(folder)
+                finally:
+                    os.close(folder)
+        return fd
+
+    def _cut(self, fd: int, size: int) -> None:
+        try:
+            _ftruncate(fd, size)
+        except OSError:
+            # It can't be cut: the torn line is ended by the next write, and readers skip it.
+            self._unended = True
+
+    def close(self) -> None:
+        """Close the file, release the lock. Idempotent, never raises."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._lock.release()
+
+    def _error(self, message: str, *, hint: str | None = None) -> TranscriptError:
+        return TranscriptError(message, file=str(self.path), hint=hint)

@@ -1,0 +1,259 @@
+"""What the transcript takes, in which order and hanging on what, until each line is made (WIRE.md §3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from turnstream.messages.errors import TranscriptError
+from turnstream.messages.ids import IdSource
+from turnstream.messages.jsonvalue import dumps
+from turnstream.messages.types import (
+    RESULT_TYPES,
+    AssistantMessage,
+    Message,
+    OpaqueRecord,
+    SystemMessage,
+    Tombstone,
+    UserMessage,
+    raw_of,
+)
+from turnstream.sinks.transcript.chain import Chain
+from turnstream.sinks.transcript.lazy import Entry, LazyQueue, OpenAnswer
+from turnstream.sinks.transcript.lines import Envelope
+from turnstream.sinks.transcript.scan import Existing
+
+__all__ = ["Journal", "Redact", "is_foreign", "is_member", "session_of"]
+
+Redact = Callable[[Message], Message | None]
+"""Takes a message that is about to be written, returns what to write instead, None for nothing.
+
+It must not change the message it is given (others hold it): :func:`turnstream.messages.replace` makes a
+changed copy.
+"""
+
+_log = logging.getLogger("turnstream.transcript")
+
+_MEMBERS: Final = frozenset(RESULT_TYPES)
+
+
+class Journal:
+    """Chain, queue and envelope of one session. No I/O, no clock of its own.
+
+    Args:
+        envelope: makes the lines.
+        ids: makes ids for members that have none.
+        redact: see :data:`Redact`.
+        title: the session's title, None for none.
+        title_first: whether the title stands before the first member or behind it.
+        keep: hold the members in ``messages`` instead of queueing them.
+
+    Attributes:
+        chain: the members.
+        queue: what waits to be written.
+        messages: the members, with ``keep``.
+        counts: what happened to items that aren't plainly written.
+    """
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        *,
+        ids: IdSource,
+        redact: Redact | None,
+        title: str | None,
+        title_first: bool,
+        keep: bool,
+    ) -> None:
+        self.envelope = envelope
+        self.chain = Chain()
+        self.queue = LazyQueue()
+        self.messages: list[Message] = []
+        self.counts: dict[str, int] = dict.fromkeys(
+            (
+                "duplicates",
+                "opaque_records",
+                "tombstones_queued",
+                "tombstones_on_disk",
+                "foreign_messages",
+                "redacted_messages",
+                "redact_errors",
+                "unwritable_messages",
+                "loaded_records",
+                "loaded_bad_lines",
+            ),
+            0,
+        )
+        self._ids = ids
+        self._redact = redact
+        self._title = title
+        self._title_first = title_first
+        self._keep = keep
+        self._refused: list[str] = []
+
+    def go_on_with(self, existing: Existing) -> None:
+        """Take over what the file holds."""
+        self.chain = existing.chain
+        self.counts["loaded_records"] = existing.records
+        self.counts["loaded_bad_lines"] = existing.bad_lines
+        if existing.title == self._title:
+            self._title = None
+
+    # -- refusing ----------------------------------------------------------------------------------------
+
+    def refuse(self, count: str, why: str) -> None:
+        """Count something that isn't written and remember it for :meth:`report`."""
+        self.counts[count] += 1
+        self._refused.append(why)
+        if self.counts[count] == 1:
+            _log.warning("session %s: %s", self.envelope.session_id, why)
+
+    def report(self, file: str) -> None:
+        """Say once what was refused.
+
+        Raises:
+            TranscriptError: something was, since the last report.
+        """
+        refused, self._refused = self._refused, []
+        if refused:
+            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+            raise TranscriptError(f"{refused[0]}{more}", file=file)
+
+    # -- queueing ----------------------------------------------------------------------------------------
+
+    def is_new(self, message: Any) -> bool:
+        """Whether ``message`` is a member that isn't held yet; one that is held is counted."""
+        if not is_member(message):
+            return False
+        if message.uuid and self.chain.seen(message.uuid):
+            self.counts["duplicates"] += 1
+            return False
+        return True
+
+    def add(self, message: Any, now: float, answer: OpenAnswer | None) -> None:
+        """Make a new member the last of the chain and queue its line."""
+        chain = self.chain
+        uuid = message.uuid or self._ids("transcript")
+        before = chain.pointer
+        chain.add(uuid, before)
+        chain.pointer = uuid
+        if self._keep:
+            self.messages.append(message)
+            return
+        entry = Entry(message, now, uuid=uuid, before=before, answer=answer)
+        if self._title is None:
+            self.queue.add(entry)
+        else:
+            title = Entry(None, now, line=self.envelope.title(self._title))
+            self._title = None
+            for one in (title, entry) if self._title_first else (entry, title):
+                self.queue.add(one)
+
+    def add_opaque(self, record: OpaqueRecord, now: float) -> None:
+        """Queue a record that we don't model as it is, outside the chain."""
+        line = raw_of(record)
+        if line is None and isinstance(record.data, dict):
+            line = dumps(record.data)
+        if line and b"\n" not in line and not self._keep:
+            self.counts["opaque_records"] += 1
+            self.queue.add(Entry(None, now, line=line + b"\n"))
+
+    def take_back(self, tombstone: Tombstone, now: float) -> None:
+        """Drop a queued member; for one that is in the file queue a record that says so. Unknown ones pass."""
+        uuid = _uuid_of(tombstone.message)
+        if uuid is None or not self.chain.remove(uuid):
+            return
+        if self._keep:
+            self.messages = [message for message in self.messages if _uuid_of(message) != uuid]
+        elif self.queue.drop(uuid):
+            self.counts["tombstones_queued"] += 1
+        else:
+            # Interim (see Envelope.tombstone): also for what is being written right now.
+            self.counts["tombstones_on_disk"] += 1
+            self.queue.add(Entry(None, now, line=self.envelope.tombstone(uuid)))
+
+    # -- serializing -------------------------------------------------------------------------------------
+
+    def render(self, entry: Entry) -> bytes | None:
+        """The entry's line, now that its turn has come. None if it is dropped; never raises."""
+        message = entry.message
+        if message is None:
+            return entry.line
+        try:
+            return self._line(message, entry)
+        except Exception as error:  # noqa: BLE001 - an object's own code; the other lines must go on
+            self.chain.remove(entry.uuid)
+            self.refuse("unwritable_messages", f"message {entry.uuid} can't be written: {error!r}")
+            return None
+
+    def _line(self, message: Message | None, entry: Entry) -> bytes | None:
+        """The line of a member; parents are what is valid now (what hung on a dropped one is bridged)."""
+        assert message is not None
+        if self._redact is not None:
+            message = self._redacted(message, entry.uuid)
+            if message is None:
+                return None
+        before = self.chain.resolve(entry.before)
+        if isinstance(message, SystemMessage) and message.subtype == "compact_boundary":
+            return self.envelope.line(message, entry.uuid, None, _logical_of(message) or before)
+        parent = before
+        if isinstance(message, UserMessage):
+            source = message.source_tool_assistant_uuid
+            if source in self.chain and source != entry.uuid:
+                parent = source  # a tool's result hangs on the message that asked
+        return self.envelope.line(message, entry.uuid, parent)
+
+    def _redacted(self, message: Message, uuid: str) -> Message | None:
+        assert self._redact is not None
+        try:
+            redacted = self._redact(message)
+            if redacted is not None and redacted.__class__ not in _MEMBERS:
+                raise TypeError(f"it returned {type(redacted).__name__}")
+        except Exception as error:  # noqa: BLE001 - the user's function
+            # Better no line than one that should have been redacted.
+            self.chain.remove(uuid)
+            self.refuse("redact_errors", f"message {uuid} isn't written, redact failed: {error!r}")
+            return None
+        if redacted is None:
+            self.chain.remove(uuid)
+            self.counts["redacted_messages"] += 1
+        return redacted
+
+
+def is_member(message: Any) -> bool:
+    """Whether it belongs into the chain: a result message that isn't virtual (shown, never sent)."""
+    cls = message.__class__
+    if cls is UserMessage or cls is AssistantMessage:
+        return message.is_virtual is not True
+    return cls in _MEMBERS
+
+
+def session_of(message: Any) -> str | None:
+    """The session that a message or record says it is of."""
+    holder = message.data if message.__class__ is OpaqueRecord else message.extra
+    theirs = holder.get("sessionId") if isinstance(holder, dict) else None
+    return theirs if isinstance(theirs, str) and theirs else None
+
+
+def is_foreign(message: Any, session_id: str) -> bool:
+    """Whether it is of another session."""
+    if message.__class__ in _MEMBERS:
+        if message.extra is None:
+            return False  # made here
+    elif message.__class__ is not OpaqueRecord:
+        return False
+    theirs = session_of(message)
+    return theirs is not None and theirs != session_id
+
+
+def _logical_of(message: SystemMessage) -> str | None:
+    theirs = message.fields.get("logicalParentUuid") or (message.extra or {}).get("logicalParentUuid")
+    return theirs if isinstance(theirs, str) else None
+
+
+def _uuid_of(message: Any) -> str | None:
+    if message.__class__ is OpaqueRecord:
+        message = message.data
+    uuid = message.get("uuid") if isinstance(message, dict) else getattr(message, "uuid", None)
+    return uuid if isinstance(uuid, str) and uuid else None

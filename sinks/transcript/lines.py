@@ -1,0 +1,232 @@
+"""A message's line: envelope first, then the message, as real files have it (WIRE.md §3, *Line*)."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from turnstream.messages.codec import to_wire
+from turnstream.messages.ids import Clock, format_timestamp
+from turnstream.messages.jsonvalue import MAX_RECORD_DEPTH, dumps, scrub_text
+from turnstream.messages.types import AssistantMessage, Message
+
+__all__ = ["CHAIN_TYPES", "Envelope", "own_version"]
+
+CHAIN_TYPES: Final = frozenset({"user", "assistant", "system", "attachment"})
+"""The ``type`` of records that are members of the chain."""
+
+# What comes next after the envelope; the message's own further keys follow in their order.
+_FIRST: Final = ("type", "subtype", "message", "attachment", "requestId")
+# Computed here, whatever the message holds.
+_OURS: Final = frozenset({"parentUuid", "logicalParentUuid", "sessionId"})
+# Readers drop a line in which one of these is null; absent is fine.
+_NEVER_NULL: Final = ("id", "model")
+# Over 4,300 digits (14,000 bits) an integer has no text.
+_BITS: Final = 10_000
+
+
+@cache
+def own_version() -> str:
+    """The version of turnstream as readers expect one: three numbers."""
+    try:
+        version = importlib.metadata.version("turnstream")
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
+    found = re.match(r"\d+\.\d+\.\d+", version)
+    return found.group() if found else "0.0.0"
+
+
+class Envelope:
+    """Makes lines of one session.
+
+    Args:
+        session_id: on every line.
+        cwd: working folder.
+        version: three numbers; None is ours.
+        git_branch: None leaves the key out.
+        user_type: who sits at the other end.
+        is_sidechain: whether this is a sub-agent's file.
+        agent_id: the sub-agent's id.
+        clock: for messages without a timestamp.
+
+    Attributes:
+        coerced: how many lines held values that are no JSON and were written as text.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        cwd: str,
+        version: str | None,
+        git_branch: str | None,
+        user_type: str,
+        is_sidechain: bool,
+        agent_id: str | None,
+        clock: Clock,
+    ) -> None:
+        self.session_id = session_id
+        self._cwd = cwd
+        self._version = version
+        self._git_branch = git_branch
+        self._user_type = user_type
+        self._is_sidechain = is_sidechain
+        self._agent_id = agent_id
+        self._clock = clock
+        self._base: dict[str, Any] = {}
+        self.coerced = 0
+
+    def _envelope(self) -> dict[str, Any]:
+        """What all lines begin with; made for the first one, because the version's lookup takes time."""
+        fields = {
+            "parentUuid": None,
+            "isSidechain": self._is_sidechain,
+            "userType": self._user_type,
+            "cwd": self._cwd,
+            "sessionId": self.session_id,
+            "version": self._version or own_version(),
+            "gitBranch": self._git_branch,
+            "agentId": self._agent_id,
+        }
+        return {key: value for key, value in fields.items() if value is not None or key == "parentUuid"}
+
+    def line(self, message: Message, uuid: str, parent: str | None, logical: str | None = None) -> bytes:
+        """The line of a chain member, with its line end.
+
+        What the message itself says of ``cwd``, ``version``, ``gitBranch`` … (it was read from a file)
+        beats the session's values; ids and parents are ours.
+        """
+        if not self._base:
+            self._base = self._envelope()
+        own: dict[str, Any] = to_wire(message)
+        out = self._base.copy()
+        out["parentUuid"] = parent
+        if logical is not None:
+            out = {"parentUuid": parent, "logicalParentUuid": logical, **out}
+        if not out.keys().isdisjoint(own):
+            for key in out.keys() & own.keys():
+                theirs = own.pop(key)
+                if theirs is not None and key not in _OURS:
+                    out[key] = theirs
+        for key in _FIRST:
+            if key in own:
+                value = own.pop(key)
+                if value is not None:
+                    out[key] = value
+        if message.__class__ is AssistantMessage:
+            out["message"] = _without_nulls(out["message"])
+        own.pop("uuid", None)
+        out["uuid"] = uuid
+        out["timestamp"] = own.pop("timestamp", None) or format_timestamp(self._clock())
+        if own:
+            out.update({key: value for key, value in own.items() if value is not None and key not in _OURS})
+        return self._dump(out)
+
+    def title(self, text: str) -> bytes:
+        """The record that names the session; readers list sessions by it."""
+        return self._dump({"type": "custom-title", "customTitle": text, "sessionId": self.session_id})
+
+    def tombstone(self, uuid: str) -> bytes:
+        """The record that takes back a line which is in the file.
+
+        Interim: the line itself stays until tombstones overwrite it (WIRE.md §3, *Tombstone*).
+        """
+        return self._dump({"type": "tombstone", "targetUuid": uuid, "sessionId": self.session_id})
+
+    def _dump(self, value: dict[str, Any]) -> bytes:
+        try:
+            return orjson.dumps(value) + b"\n"
+        except TypeError:
+            # Surrogates, large integers, and a tool's own output, which may be any object: nothing of that
+            # may cost the record, or hang the loop.
+            plain = _Plain()
+            value = plain(value)
+            self.coerced += plain.coerced
+            return dumps(value) + b"\n"
+
+
+def _without_nulls(message: dict[str, Any]) -> dict[str, Any]:
+    if message.get("id") is None or message.get("model") is None:
+        return {k: v for k, v in message.items() if v is not None or k not in _NEVER_NULL}
+    return message
+
+
+class _Plain:
+    """Copies a value as JSON that can be written and read again: what JSON can't hold becomes text.
+
+    Without recursion: the depth that is left of the stack is the caller's.
+
+    Attributes:
+        coerced: whether anything wasn't JSON.
+    """
+
+    def __init__(self) -> None:
+        self.coerced = False
+
+    def __call__(self, value: Any) -> Any:
+        root: list[Any] = [None]
+        above: set[int] = set()  # the containers around the current value
+        todo: list[tuple[Any, Any, Any]] = [(value, root, 0)]
+        while todo:
+            value, target, key = todo.pop()
+            if target is None:
+                above.discard(key)  # that container is done
+                continue
+            pairs = self._pairs(value)
+            if pairs is None:
+                target[key] = self._leaf(value)
+            elif len(above) >= MAX_RECORD_DEPTH or id(value) in above:
+                target[key] = self._text("(nested too deep)")
+            else:
+                above.add(id(value))
+                todo.append((None, None, id(value)))
+                copy: Any = {} if pairs.__class__ is dict else [None] * len(pairs)
+                target[key] = copy
+                if pairs.__class__ is dict:
+                    copy.update(dict.fromkeys(pairs))
+                    todo.extend((item, copy, name) for name, item in pairs.items())
+                else:
+                    todo.extend((item, copy, at) for at, item in enumerate(pairs))
+        return root[0]
+
+    def _pairs(self, value: Any) -> Any:
+        """What a container holds, as a dict or a sequence; None if it is none."""
+        if isinstance(value, (list, tuple)):
+            return value
+        if isinstance(value, (set, frozenset)):
+            self.coerced = True
+            return list(value)
+        if isinstance(value, msgspec.Struct):
+            return {field: getattr(value, field) for field in value.__struct_fields__}
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        if isinstance(value, Mapping):
+            return {scrub_text(k) if isinstance(k, str) else self._text(k): item for k, item in value.items()}
+        return None
+
+    def _leaf(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return scrub_text(str(value))
+        if isinstance(value, int):
+            # Longer ones can't even be made text.
+            return int(value) if value.bit_length() < _BITS else self._text(hex(value))
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else None
+        return self._text(value)
+
+    def _text(self, value: Any) -> str:
+        self.coerced = True
+        try:
+            return scrub_text(str(value))
+        except Exception:  # noqa: BLE001 - an object's own code
+            return f"({type(value).__name__})"

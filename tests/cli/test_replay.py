@@ -1,0 +1,334 @@
+"""``turnstream replay``, as a user calls it: a process with real files, pipes and a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+TEXT = EXAMPLES / "1-text.sse"
+TOOLS = EXAMPLES / "3-two-tools.sse"
+ERROR = EXAMPLES / "4-error.sse"
+CUT = EXAMPLES / "5-truncated.sse"
+RIVER = "A stream is a river you can only step into once – unless you record it. 🛶\n"
+
+
+def replay(
+    *arguments: Any, stdin: bytes = b"", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "turnstream", "replay", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def lines(data: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_the_answer_and_the_table_go_to_stdout() -> None:
+    done = replay(TEXT)
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert done.stdout.decode().startswith(RIVER)
+    assert "end_turn" in done.stdout.decode()
+    assert b"\x1b" not in done.stdout
+
+
+def test_messages_are_settled_ndjson_and_everything_human_goes_to_stderr() -> None:
+    done = replay(TOOLS, "--output", "messages", "--ui", "plain")
+    assert done.returncode == 0
+    messages = lines(done.stdout)
+    assert [m["type"] for m in messages] == ["assistant"] * 3
+    assert [m["message"]["content"][0]["type"] for m in messages] == ["text", "tool_use", "tool_use"]
+    # settled: every line has the final values
+    assert {m["message"]["stop_reason"] for m in messages} == {"tool_use"}
+    assert {m["message"]["usage"]["output_tokens"] for m in messages} == {96}
+    assert messages[1]["message"]["content"][0]["input"] == {"file_path": "src/river.py", "limit": 40}
+    assert b"Read" in done.stderr
+    assert b"tool_use" in done.stderr
+
+
+def test_items_hold_every_event_in_its_envelope() -> None:
+    done = replay(TEXT, "--output", "items", "--metrics", "none")
+    items = lines(done.stdout)
+    events = [i["event"]["type"] for i in items if i["type"] == "stream_event"]
+    sent = [json.loads(line[6:])["type"] for line in TEXT.read_text().splitlines() if line.startswith("data: ")]
+    assert events == sent
+    assert [i["type"] for i in items if i["type"] != "stream_event"] == ["assistant"]
+    assert done.stderr == b""
+
+
+def test_text_is_the_text_alone() -> None:
+    done = replay(TOOLS, "--output", "text", "--metrics", "none")
+    assert done.stdout.decode() == "I'll look at both files at once.\n"
+
+
+def test_metrics_json_on_stdout_is_json_and_nothing_else() -> None:
+    done = replay(TEXT, "--metrics", "json")
+    report = json.loads(done.stdout)
+    assert report["totals"]["output_tokens"] == 24
+    assert report["answers"][0]["first_content_ms"] is None  # unpaced: times are unknown
+    done = replay(TEXT, "--metrics", "json", "--ui", "plain")
+    json.loads(done.stdout)
+    assert RIVER in done.stderr.decode()
+
+
+def test_metrics_file(tmp_path: Path) -> None:
+    out = tmp_path / "m.json"
+    done = replay(TEXT, "--metrics", "json", "--metrics-file", out)
+    assert done.returncode == 0
+    assert json.loads(out.read_text())["totals"]["input_tokens"] == 21
+    assert done.stdout.decode() == RIVER
+    done = replay(TEXT, "--metrics-file", tmp_path / "no" / "m.json")
+    assert done.returncode == 2
+    assert b"no/m.json" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_transcript_is_written_once_and_appended_on_demand(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    assert replay(TOOLS, "--transcript", out).returncode == 0
+    first = out.read_bytes()
+    records = [r for r in lines(first) if r["type"] == "assistant"]
+    assert [r["parentUuid"] for r in records] == [None, *(r["uuid"] for r in records[:-1])]
+    done = replay(TEXT, "--transcript", out)
+    assert done.returncode == 2
+    assert b"--append" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert done.stdout == b""
+    assert out.read_bytes() == first
+    assert replay(TEXT, "--transcript", out, "--append").returncode == 0
+    assert out.read_bytes().startswith(first)
+    assert lines(out.read_bytes())[-1]["parentUuid"] == records[-1]["uuid"]
+
+
+def test_stable_ids_are_the_same_for_the_same_input(tmp_path: Path) -> None:
+    outputs = [replay(TOOLS, TEXT, "--ids", "stable", "--output", "messages").stdout for _ in range(2)]
+    uuids = [[m["uuid"] for m in lines(out)] for out in outputs]
+    assert uuids[0] == uuids[1]
+    assert len(set(uuids[0])) == 4
+    random = [m["uuid"] for m in lines(replay(TOOLS, TEXT, "--output", "messages").stdout)]
+    assert set(random).isdisjoint(uuids[0])
+
+
+@pytest.mark.parametrize(
+    ("file", "word", "event", "error"),
+    [(ERROR, "api_error(overloaded_error)", 8, "APIError"), (CUT, "incomplete(1)", 13, "IncompleteStreamError")],
+)
+def test_a_failed_answer_is_exit_1_with_file_event_byte_and_class(
+    file: Path, word: str, event: int, error: str
+) -> None:
+    done = replay(file, "--metrics", "none")
+    assert done.returncode == 1
+    told = done.stderr.decode()
+    # where the event begins, counted by hand: the comment before it belongs to it
+    offset = [len(b) for b in _starts(file.read_bytes())][event - 1]
+    assert told.startswith(f"turnstream: {word}: ")
+    assert str(file) in told
+    assert f"event {event}, byte {offset}" in told
+    assert f"[{error}]" in told
+    assert "Traceback" not in told
+    assert done.stdout  # what came was delivered
+
+
+def _starts(data: bytes) -> list[bytes]:
+    parts = data.split(b"\n\n")
+    return [b"".join(part + b"\n\n" for part in parts[:n]) for n in range(len(parts))]
+
+
+def test_several_files_are_one_session_and_one_failure_fails_it(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    done = replay(TEXT, ERROR, TOOLS, "--transcript", out, "--output", "messages")
+    assert done.returncode == 1
+    messages = lines(done.stdout)
+    assert [m["message"]["id"] for m in messages] == [
+        "msg_example_text",
+        "msg_example_error",
+        *["msg_example_tools"] * 3,
+    ]
+    records = [r for r in lines(out.read_bytes()) if r["type"] == "assistant"]
+    assert len({r["sessionId"] for r in records}) == 1
+    assert [r["parentUuid"] for r in records] == [None, *(r["uuid"] for r in records[:-1])]
+
+
+def test_a_missing_file_fails_and_the_others_are_played(tmp_path: Path) -> None:
+    done = replay(tmp_path / "no.sse", TEXT, "--output", "text", "--metrics", "none")
+    assert done.returncode == 1
+    assert b"no.sse" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert done.stdout.decode() == RIVER + "\n" or done.stdout.decode() == RIVER
+
+
+def test_stdin() -> None:
+    done = replay("-", "--output", "text", "--metrics", "none", stdin=TEXT.read_bytes())
+    assert done.returncode == 0
+    assert RIVER in done.stdout.decode()
+    assert replay("-", "-").returncode == 2
+    done = replay("-", stdin=b"", env={})
+    assert done.returncode == 1
+    assert b"empty" in done.stderr
+
+
+def test_html_is_not_a_stream(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<html>\n<body>502 Bad Gateway</body>\n</html>\n")
+    done = replay(page)
+    assert done.returncode == 1
+    assert b"not_a_stream" in done.stderr
+
+
+def test_strict_ends_at_the_first_broken_rule(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.sse"
+    data = TEXT.read_bytes().replace(b'"type":"content_block_stop","index":0', b'"type":"content_block_stop"')
+    odd.write_bytes(data)
+    assert replay(odd).returncode == 0
+    done = replay(odd, "--strict")
+    assert done.returncode == 1
+    assert b"ProtocolError" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--ui", "fancy", "x"],
+        ["x", "--speed", "0"],
+        ["x", "--speed", "-1"],
+        ["x", "--speed", "fast"],
+        ["x", "--speed", "nan"],
+        ["x", "--append"],
+    ],
+)
+def test_usage_errors_are_exit_2(arguments: Sequence[str]) -> None:
+    done = replay(*arguments)
+    assert done.returncode == 2
+    assert done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
+    big = tmp_path / "big.sse"
+    big.write_bytes(TEXT.read_bytes() * 2000)
+    out = tmp_path / "t.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "turnstream", "replay", str(big), "--output", "items", "--transcript", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 141
+    assert b"Traceback" not in told
+    assert b"Broken" not in told
+    # the other sinks finished
+    assert sum(1 for r in lines(out.read_bytes()) if r["type"] == "assistant") == 2000
+
+
+def test_interrupt_is_130_and_keeps_what_came(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "turnstream", "replay", "-", "--output", "items", "--transcript", str(out)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    cut = CUT.read_bytes()
+    process.stdin.write(cut[: cut.rindex(b"event: content_block_delta")])
+    process.stdin.flush()
+    for line in process.stdout:
+        if b"input_json_delta" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    told = process.stderr.read()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        stream.close()
+    assert b"Traceback" not in told
+    records = lines(out.read_bytes())
+    (marked,) = [r for r in records if r.get("isAbortedMidStream")]
+    assert marked["unfinishedToolInputs"][0]["name"] == "Write"
+
+
+def _on_a_terminal(arguments: list[str], env: dict[str, str]) -> bytes:
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "turnstream", "replay", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=child,
+        stderr=child,
+        env={**os.environ, **env},
+    )
+    os.close(child)
+    out = b""
+    while True:
+        try:
+            piece = os.read(parent, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        out += piece
+    os.close(parent)
+    assert process.wait(60) == 0
+    return out
+
+
+def test_on_a_terminal_there_is_colour_unless_no_color_says_no() -> None:
+    thinking = str(EXAMPLES / "2-thinking.sse")
+    env = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    env["TERM"] = "xterm"
+    assert b"\x1b[" in _on_a_terminal([thinking], {"NO_COLOR": "", "TERM": "xterm"})
+    plain = _on_a_terminal([thinking], {"NO_COLOR": "1", "TERM": "xterm"})
+    assert b"\x1b[2m" not in plain
+    assert b"\x1b[3" not in plain
+    assert b"391" in plain
+
+
+def test_a_long_file_has_a_progress_bar_on_a_terminal(tmp_path: Path) -> None:
+    big = tmp_path / "big.sse"
+    big.write_bytes(TEXT.read_bytes() * 2500)
+    assert big.stat().st_size > 4 * 1024 * 1024
+    out = _on_a_terminal([str(big), "--ui", "none", "--metrics", "none"], {"TERM": "xterm"})
+    assert b"% " in out
+    assert b"MB" in out
+    assert out.endswith(b"\r\x1b[K")
+
+
+def test_replay_at_the_recorded_pace_measures_times() -> None:
+    done = replay(TEXT, "--speed", "20", "--metrics", "json")
+    report = json.loads(done.stdout)
+    assert report["answers"][0]["first_content_ms"] is not None
+    assert report["answers"][0]["tokens_per_s"] is not None
+
+
+def test_help_and_version() -> None:
+    done = subprocess.run([sys.executable, "-m", "turnstream", "--help"], capture_output=True, check=False)
+    assert done.returncode == 0
+    assert b"replay" in done.stdout
+    done = subprocess.run([sys.executable, "-m", "turnstream", "--version"], capture_output=True, check=False)
+    assert done.stdout.startswith(b"turnstream ")
+    done = subprocess.run([sys.executable, "-m", "turnstream"], capture_output=True, check=False)
+    assert done.returncode == 2

@@ -1,0 +1,262 @@
+"""What a line looks like (WIRE.md §3, *Line*)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from transcripts import SESSION, Answer, maker, records
+
+import turnstream.sinks.transcript.lines as lines_module
+from turnstream.messages import OpaqueRecord, TranscriptError, UserMessage, decode_line
+from turnstream.sinks.transcript import TranscriptSink
+from turnstream.sinks.transcript.lines import Envelope, own_version
+from turnstream.testing import virtual_time
+
+
+async def written(path: Path, *messages: Any, **options: Any) -> list[bytes]:
+    sink = TranscriptSink(path, **options)
+    sink.on_next(messages)
+    await sink.aclose()
+    data = path.read_bytes()
+    assert data.endswith(b"\n")
+    return data[:-1].split(b"\n")
+
+
+@virtual_time
+async def test_keys_in_the_order_of_real_files(tmp_path: Path) -> None:
+    make = maker()
+    answer = Answer(make)
+    items = [make.user("hi", permission_mode="plan"), answer.start(), *answer.text("ho"), *answer.end()]
+    user, assistant = await written(
+        tmp_path / "s.jsonl",
+        *items,
+        session_id=SESSION,
+        cwd="/home/me/päth",
+        version="2.0.1",
+        git_branch="main",
+        agent_id="a1",
+        is_sidechain=True,
+    )
+    assert list(json.loads(user)) == [
+        "parentUuid",
+        "isSidechain",
+        "userType",
+        "cwd",
+        "sessionId",
+        "version",
+        "gitBranch",
+        "agentId",
+        "type",
+        "message",
+        "uuid",
+        "timestamp",
+        "permissionMode",
+    ]
+    line = json.loads(assistant)
+    assert list(line)[8:] == ["type", "message", "requestId", "uuid", "timestamp"]
+    assert {k: line[k] for k in list(line)[1:8]} == {
+        "isSidechain": True,
+        "userType": "external",
+        "cwd": "/home/me/päth",
+        "sessionId": SESSION,
+        "version": "2.0.1",
+        "gitBranch": "main",
+        "agentId": "a1",
+    }
+    assert line["requestId"] == "req_1"
+    assert "päth".encode() in assistant, "non-ASCII as is"
+    assert b'"usage":{"input_tokens":26' in assistant, "readers look for exactly these bytes"
+    assert b'": ' not in assistant.replace(b"ho", b"")
+
+
+@virtual_time
+async def test_unknown_values_are_left_out_not_null(tmp_path: Path) -> None:
+    make = maker()
+    bare = make.assistant("x")
+    bare.message["model"] = None
+    bare.message["id"] = None
+    bare.extra = {"requestId": None, "slug": None}
+    (line,) = await written(tmp_path / "s.jsonl", bare)
+    value = json.loads(line)
+    assert [key for key, item in value.items() if item is None] == ["parentUuid"]
+    assert "gitBranch" not in value
+    assert "requestId" not in value
+    assert "model" not in value["message"]
+    assert "id" not in value["message"]
+    assert value["message"]["container"] is None, "the API's own nulls stay"
+    assert bare.message["model"] is None, "the message isn't changed"
+
+
+@virtual_time
+async def test_version_is_ours_and_three_numbers(tmp_path: Path) -> None:
+    (line,) = await written(tmp_path / "s.jsonl", maker().user("x"))
+    assert re.fullmatch(r"\d+\.\d+\.\d+", json.loads(line)["version"])
+
+
+def test_version_of_a_development_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    for installed, expected in (("1.2.3.dev4+g5", "1.2.3"), ("10.0.0", "10.0.0"), ("1.2", "0.0.0")):
+        own_version.cache_clear()
+        monkeypatch.setattr(lines_module.importlib.metadata, "version", lambda _, v=installed: v)
+        assert own_version() == expected
+    own_version.cache_clear()
+
+
+@virtual_time
+async def test_what_a_read_message_says_of_itself_stays(tmp_path: Path) -> None:
+    read = decode_line(
+        b'{"parentUuid":"elsewhere","isSidechain":false,"userType":"internal","cwd":"/there","sessionId":"%s",'
+        b'"version":"1.0.7","gitBranch":"dev","slug":"brave-owl","type":"user",'
+        b'"message":{"role":"user","content":"x"},"uuid":"u1","timestamp":"2025-01-01T00:00:00.000Z",'
+        b'"thinkingMetadata":{"level":"high"},"brandNew":[1]}' % SESSION.encode()
+    )
+    (line,) = await written(tmp_path / "s.jsonl", read, session_id=SESSION, cwd="/here")
+    value = json.loads(line)
+    expected = json.loads(decode_line_bytes(read))
+    expected["parentUuid"] = None  # its parent isn't in this file
+    assert value == expected
+
+
+def decode_line_bytes(message: Any) -> bytes:
+    raw: bytes = message.__dict__["raw"]
+    return raw
+
+
+@virtual_time
+async def test_lone_surrogates_become_replacement_characters(tmp_path: Path) -> None:
+    make = maker()
+    result = make.tool_result("t\ud800", "out \udc8f put", tool_use_result={"std\ud83dout": "\udc8f"})
+    pair = make.user("\ud83d\ude00")
+    after = make.user("the writer lives")
+    path = tmp_path / "s.jsonl"
+    await written(path, result, pair, after, title="\ud800")
+    title, first, second, third = records(path)
+    assert title["customTitle"] == "\ufffd"
+    assert first["message"]["content"][0]["content"] == "out \ufffd put"
+    assert first["toolUseResult"] == {"std\ufffdout": "\ufffd"}
+    assert second["message"]["content"] == "\U0001f600"
+    assert third["message"]["content"] == "the writer lives"
+
+
+@dataclasses.dataclass
+class Odd:
+    path: Path
+    own: Any
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Point(msgspec.Struct):
+    x: complex
+
+
+@virtual_time
+async def test_a_tools_own_output_may_be_any_object(tmp_path: Path) -> None:
+    make = maker()
+    loop: list[Any] = [1]
+    loop.append(loop)
+    deep: Any = "bottom"
+    for _ in range(5_000):
+        deep = [deep]
+    outputs: list[Any] = [
+        Odd(Path("/a"), {3}),
+        Hostile(),
+        Point(1j),
+        {("a", 1): float("nan"), 7: [float("inf")]},
+        loop,
+        deep,
+        1 << 100_000,
+        b"\xff",
+        {"\ud800": Path("x")},
+    ]
+    messages = [make.tool_result(f"t{n}", "x", tool_use_result=o) for n, o in enumerate(outputs)]
+    path = tmp_path / "s.jsonl"
+    sink = TranscriptSink(path)
+    sink.on_next(messages)
+    await sink.aclose()
+    found = [record["toolUseResult"] for record in records(path)]
+    assert len(found) == len(outputs)
+    assert found[0] == {"path": "/a", "own": [3]}
+    assert found[2] == {"x": "1j"}
+    assert found[3] == {"('a', 1)": None, "7": [None]}
+    assert found[4] == [1, "(nested too deep)"]
+    assert found[7] == "b'\\xff'"
+    assert found[8] == {"\ufffd": "x"}
+    assert 0 < sink.statistics()["coerced_lines"] <= len(outputs)
+
+
+class Bomb(Mapping[str, int]):
+    def __getitem__(self, key: str) -> int:
+        raise RuntimeError("boom")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["key"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+@virtual_time
+async def test_a_message_that_cant_be_written_at_all_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    make = maker()
+    bad, after = make.tool_result("t", "x", tool_use_result=Bomb()), make.user("after")
+    path = tmp_path / "s.jsonl"
+    sink = TranscriptSink(path)
+    sink.on_next([bad, after])
+    with pytest.raises(TranscriptError, match="can't be written: RuntimeError"):
+        await sink.drain()
+    await sink.aclose()
+    assert [r["uuid"] for r in records(path)] == [after.uuid]
+
+
+@virtual_time
+async def test_big_integers_and_exponents_keep_their_value(tmp_path: Path) -> None:
+    make = maker()
+    value = {"big": 1 << 80, "small": 1e-07, "negative": -(1 << 63)}
+    path = tmp_path / "s.jsonl"
+    await written(path, make.tool_result("t", "x", tool_use_result=value))
+    assert records(path)[0]["toolUseResult"] == value
+
+
+@virtual_time
+async def test_records_we_dont_model_are_kept_byte_for_byte_outside_the_chain(tmp_path: Path) -> None:
+    make = maker()
+    path = tmp_path / "s.jsonl"
+    raw = [
+        b'{"type":"mode",  "mode":"plan"}',
+        b'{"type":"file-history-snapshot","messageId":"m","snapshot":{"a":1.50}}',
+        b'{"type":"summary","summary":"s","leafUuid":"l"}',
+        b"no JSON at all",
+    ]
+    first, second = make.user("1"), make.user("2")
+    found = await written(path, first, *map(decode_line, raw), OpaqueRecord(type="x", data={"type": "x"}), second)
+    assert found[1:5] == raw
+    assert found[5] == b'{"type":"x"}'
+    assert json.loads(found[6])["parentUuid"] == first.uuid
+
+
+def test_a_line_never_holds_a_line_end() -> None:
+    envelope = Envelope(
+        session_id=SESSION,
+        cwd="/a\nb",
+        version="1.0.0",
+        git_branch=None,
+        user_type="external",
+        is_sidechain=False,
+        agent_id=None,
+        clock=lambda: 0.0,
+    )
+    message = UserMessage(message={"role": "user", "content": "a\r\nb\u2028c\x85d"}, uuid="u", timestamp="t")
+    line = envelope.line(message, "u", None)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"}\n")
+    assert json.loads(line)["message"]["content"] == "a\r\nb\u2028c\x85d"
