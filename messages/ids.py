@@ -44,22 +44,33 @@ class IdSource(Protocol):
         ...
 
 
+# Ready-made version 4 uuids, for the whole process: one system call and one mask for 256 of them.
+_POOL_SIZE: Final = 256
+_CLEAR: Final = int.from_bytes(bytes.fromhex("ffffffffffff0fff3fffffffffffffff") * _POOL_SIZE)
+_SET: Final = int.from_bytes(bytes.fromhex("00000000000040008000000000000000") * _POOL_SIZE)
+_pool: list[str] = []
+
+
+def _random_id(*scope: object) -> str:
+    try:
+        return _pool.pop()
+    except IndexError:
+        bits = int.from_bytes(os.urandom(16 * _POOL_SIZE)) & _CLEAR | _SET
+        h = f"{bits:0{32 * _POOL_SIZE}x}"
+        _pool.extend(
+            f"{h[i : i + 8]}-{h[i + 8 : i + 12]}-{h[i + 12 : i + 16]}-{h[i + 16 : i + 20]}-{h[i + 20 : i + 32]}"
+            for i in range(0, 32 * _POOL_SIZE, 32)
+        )
+        return _pool.pop()
+
+
+# A child process must not make its parent's ids again.
+os.register_at_fork(after_in_child=_pool.clear)
+
+
 def random_ids() -> IdSource:
-    """Version 4 uuids from a pool of random bytes: one system call for 256 ids."""
-    pool = b""
-    at = 0
-
-    def make(*scope: object) -> str:
-        nonlocal pool, at
-        if at >= len(pool):
-            pool = os.urandom(4096)
-            at = 0
-        h = pool[at : at + 16].hex()
-        at += 16
-        # version 4, variant 10xx
-        return f"{h[:8]}-{h[8:12]}-4{h[13:16]}-{'89ab'[int(h[16], 16) & 3]}{h[17:20]}-{h[20:]}"
-
-    return make
+    """Version 4 uuids from the system's random source."""
+    return _random_id
 
 
 def seeded_ids(seed: int = 0) -> IdSource:

@@ -186,6 +186,8 @@ class SSEDecoder:
 
     def flush(self) -> Sequence[_Item]:
         """The stream ended: dispatch or drop an event that no blank line ends."""
+        if not self._rest and not self._odd and self._number:
+            return _NOTHING  # it ended behind a blank line, as it should
         out: list[_Item] = []
         if self._gone:
             self._too_large(self._gone, self._offset, out)

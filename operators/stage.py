@@ -105,7 +105,10 @@ class Chain:
         for number in range(len(self._stages)):
             stage = self._stages[number]
             try:
-                last = [*(stage.flush() if error is None else stage.fail(error))]
+                held = stage.flush() if error is None else stage.fail(error)
+                if not held:
+                    continue
+                last = [*held]
             except Exception as crash:  # noqa: BLE001 - whatever a stage raises
                 # What the stages before it held has already gone through; those after it still end.
                 out.extend(self._fail_from(number + 1, error or crash))
