@@ -33,7 +33,7 @@ from turnstream.messages.events import (
     delta_type,
 )
 from turnstream.messages.factories import MessageFactory
-from turnstream.messages.ids import Clock, IdSource, system_clock
+from turnstream.messages.ids import Clock, IdSource, format_timestamp, system_clock
 from turnstream.messages.types import (
     AssistantMessage,
     QueryItem,
@@ -84,7 +84,10 @@ class Accumulator:
         strict: bool = False,
         request_id: str | None = None,
     ) -> None:
+        self.plain = False  # whether the last batch held nothing but deltas to the open block
         self._make = MessageFactory(ids, clock)
+        self._ids = self._make.ids
+        self._clock = clock
         self._normalize = normalize_block
         self._strict = strict
         self._request_id = request_id
@@ -114,6 +117,21 @@ class Accumulator:
         if batch.__class__ is Parsed:
             self._last = batch  # pyright: ignore[reportAttributeAccessIssue]
             batch = batch.items  # pyright: ignore[reportAttributeAccessIssue]
+        self.plain = True
+        if len(batch) == 1:
+            # What a live stream has most, one delta to the open block: the loop's setting up costs more.
+            event = batch[0]
+            if event.__class__ is ContentBlockDelta:
+                delta = event.delta  # pyright: ignore[reportAttributeAccessIssue]
+                if delta.__class__ is self._hot_class and event.index == self._hot_index:  # pyright: ignore[reportAttributeAccessIssue]
+                    self._seen += 1
+                    if delta.__class__ is TextDelta:
+                        self._hot_append(delta.text)  # type: ignore[union-attr]
+                    elif delta.__class__ is InputJsonDelta:
+                        self._hot_append(delta.partial_json)  # type: ignore[union-attr]
+                    else:
+                        self._hot_append(delta.thinking)  # type: ignore[union-attr]
+                    return batch
         hot_index = self._hot_index
         hot_class = self._hot_class
         append = self._hot_append
@@ -193,6 +211,7 @@ class Accumulator:
         self._insert(position, [StreamNote(kind=kind, message=message, event_number=number, byte_offset=offset)])
 
     def _handle(self, position: int, event: Any) -> None:
+        self.plain = False
         handler = _HANDLERS.get(event.__class__)
         if handler is not None:
             self._known = self._anything = True
@@ -234,11 +253,13 @@ class Accumulator:
         elif not isinstance(message.get("id"), str) or not message["id"]:
             self._note(position, "message_start_without_id", "the message id is made up")
         self._begin(message, started=True)
-        self._heat(None)
+        self._hot_class = None
         content = message.get("content")
+        if not content:
+            return
         if isinstance(content, list):
             self._emit_whole_content(position, content)
-        elif isinstance(content, str) and content:
+        elif isinstance(content, str):
             self._note(position, "content_is_text", "the content is a string; a text block is made of it")
             self._emit_whole_content(position, [{"type": "text", "text": content}], synthesized=True)
 
@@ -270,7 +291,7 @@ class Accumulator:
     # -- blocks --------------------------------------------------------------------------------------
 
     def _on_block_start(self, position: int, event: ContentBlockStart) -> None:
-        answer = self._current(position, "content_block_start")
+        answer = self._answer or self._current(position, "content_block_start")
         if answer is None:
             return
         index = event.index
@@ -278,17 +299,23 @@ class Accumulator:
             index = answer.free_index()
             self._note(position, "index_missing", f"content_block_start without index; it takes {index}")
             self._swap(position, msgspec.structs.replace(event, index=index))
-        elif answer.knows(index):
+        elif index in answer.blocks or index in answer.by_wire_index:
             free = answer.free_index()
             self._note(position, "index_reused", f"index {index} was used before; the new block takes {free}")
             self._swap(position, msgspec.structs.replace(event, index=free))
             block = OpenBlock(free, event.content_block, wire_index=index)
             self._heat(answer.open_block(block))
             return
-        self._heat(answer.open_block(OpenBlock(index, event.content_block, wire_index=index)))
+        block = answer.open_block(OpenBlock(index, event.content_block, wire_index=index))
+        if block.takes is not None:
+            self._hot_index = index
+            self._hot_class = block.takes
+            self._hot_append = block.parts.append
+        else:
+            self._hot_class = None
 
     def _on_delta(self, position: int, event: ContentBlockDelta) -> None:
-        answer = self._current(position, "content_block_delta")
+        answer = self._answer or self._current(position, "content_block_delta")
         if answer is None:
             return
         delta = event.delta
@@ -330,8 +357,10 @@ class Accumulator:
             self._note(position, "index_missing", f"{delta_type(delta)} without index")
         else:
             self._note(position, "index_unknown", f"{delta_type(delta)} to block {event.index}, which wasn't opened")
-        block = answer.latest_open(delta)
-        if block is None and isinstance(delta, (TextDelta, ThinkingDelta)):
+        prose = isinstance(delta, (TextDelta, ThinkingDelta))
+        # Only prose may change its address: a fragment of a tool input in the wrong tool would be worse than lost.
+        block = answer.latest_open(delta) if prose or event.index is None else None
+        if block is None and prose:
             kind = "text" if isinstance(delta, TextDelta) else "thinking"
             index = event.index
             if index is None or answer.knows(index):
@@ -364,7 +393,7 @@ class Accumulator:
         self._heat(block)
 
     def _on_block_stop(self, position: int, event: ContentBlockStop) -> None:
-        answer = self._current(position, "content_block_stop")
+        answer = self._answer or self._current(position, "content_block_stop")
         if answer is None:
             return
         if event.index is None:
@@ -375,10 +404,10 @@ class Accumulator:
         if block is None or not block.open:
             self._note(position, "stop_without_block", f"content_block_stop for block {event.index}, which isn't open")
             return
-        self._insert(position, [self._finish(block)])
+        self._edits.append((position, 0, [self._finish(block)]))
         if block.index != event.index:
             self._swap(position, msgspec.structs.replace(event, index=block.index))
-        self._heat(None)
+        self._hot_class = None
 
     def _finish(self, block: OpenBlock) -> AssistantMessage:
         answer = self._answer
@@ -388,10 +417,12 @@ class Accumulator:
         if self._normalize is not None:
             # A copy: it may change what it is given, and the raw events share what is nested in a block.
             content = self._normalize(copy.deepcopy(content))
+        envelope = answer.template.copy()
+        envelope["content"] = [content]
         message = AssistantMessage(
-            message=answer.envelope([content]),
-            uuid=self._make.ids("assistant", answer.number, answer.message_id, block.index),
-            timestamp=self._make.timestamp(),
+            message=envelope,
+            uuid=self._ids("assistant", answer.number, answer.message_id, block.index),
+            timestamp=format_timestamp(self._clock()),
             request_id=self._request_id,
             index=block.index,
         )
@@ -411,12 +442,12 @@ class Accumulator:
     # -- message_delta, message_stop, error ------------------------------------------------------------
 
     def _on_message_delta(self, position: int, event: MessageDelta) -> None:
-        answer = self._current(position, "message_delta")
+        answer = self._answer or self._current(position, "message_delta")
         if answer is not None:
             answer.merge(event)
 
     def _on_message_stop(self, position: int, event: MessageStop) -> None:
-        answer = self._current(position, "message_stop")
+        answer = self._answer or self._current(position, "message_stop")
         if answer is None:
             return
         if answer.has_open:

@@ -153,8 +153,10 @@ class Answer:
         self._open.remove(block)
         self.messages.append(message)
         self.blocks_finished += 1
-        self._highest_finished = max(self._highest_finished, block.index)
-        self._tool_finished = self._tool_finished or (block.type or "").endswith("tool_use")
+        if block.index > self._highest_finished:
+            self._highest_finished = block.index
+        if not self._tool_finished and block.type is not None and block.type.endswith("tool_use"):
+            self._tool_finished = True
 
     def unfinished_tools(self) -> list[dict[str, Any]]:
         """Tool inputs that never came to their end: raw text, never parsed, never executed."""

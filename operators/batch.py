@@ -30,12 +30,15 @@ if TYPE_CHECKING:
                 for an unpaced replay.
             key: whose stream it is, None for the only one.
             weight: bytes of the chunk that caused the batch; 0 for what no bytes caused.
+            plain: whether it surely holds nothing but deltas to one open block (False says nothing):
+                a sink that cares only for what is finished needn't look.
         """
 
         items: Sequence[T_co]
         at: float | None
         key: StreamKey | None
         weight: int
+        plain: bool
 
         def __init__(
             self,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
             at: float | None = None,
             key: StreamKey | None = None,
             weight: int = 0,
+            plain: bool = False,
         ) -> None: ...
         def __len__(self) -> int: ...
         def __iter__(self) -> Iterator[T_co]: ...
@@ -60,6 +64,7 @@ else:
         at: float | None = None
         key: StreamKey | None = None
         weight: int = 0
+        plain: bool = False
 
         def __len__(self):
             return len(self.items)

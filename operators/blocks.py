@@ -20,10 +20,12 @@ from turnstream.messages.types import AssistantMessage
 
 __all__ = ["OpenBlock"]
 
-# The delta class that a block of this type appends, and the key it is appended to.
-_APPENDS: Final[dict[str, tuple[type, str]]] = {
-    "text": (TextDelta, "text"),
-    "thinking": (ThinkingDelta, "thinking"),
+# By type: the type, the delta class that a block of it appends, and the key it is appended to.
+_KINDS: Final[dict[str, tuple[str, type, str]]] = {
+    "text": ("text", TextDelta, "text"),
+    "thinking": ("thinking", ThinkingDelta, "thinking"),
+    "tool_use": ("tool_use", InputJsonDelta, "input"),
+    "server_tool_use": ("server_tool_use", InputJsonDelta, "input"),
 }
 _TAKES: Final[dict[type, str]] = {
     SignatureDelta: "thinking",
@@ -65,26 +67,27 @@ class OpenBlock:
     ) -> None:
         self.index = index
         self.wire_index = wire_index
-        self.block = dict(content_block)
-        kind = content_block.get("type")
-        self.type: str | None = kind if isinstance(kind, str) else None
+        self.block = block = content_block.copy()
+        kind = block.get("type")
+        known = _KINDS.get(kind) if kind.__class__ is str else None
+        self.type: str | None
         self.takes: type | None
-        self.takes, self.field = _APPENDS.get(self.type or "", (None, ""))
-        if self.takes is None and ("input" in content_block or (self.type or "").endswith("tool_use")):
-            self.takes, self.field = InputJsonDelta, "input"
+        if known is not None:
+            self.type, self.takes, self.field = known
+        else:
+            self.type = kind if isinstance(kind, str) else None
+            takes_input = "input" in block or (self.type or "").endswith("tool_use")
+            self.takes, self.field = (InputJsonDelta, "input") if takes_input else (None, "")
         self.parts: list[str] = []
         self.unapplied: list[Any] = []
         self.invalid = False
         self.open = True
         self.synthesized = synthesized
         self.message: AssistantMessage | None = None
-        self._hold_deep_values()
-
-    def _hold_deep_values(self) -> None:
         # What nests too deep for some encoder is kept as its text (WIRE.md §1); flat blocks cost one pass.
-        for key, value in self.block.items():
-            if value and value.__class__ in (dict, list) and depth_exceeds(value):
-                self.block[key] = dumps(value).decode()
+        for key, value in block.items():
+            if value and (value.__class__ is dict or value.__class__ is list) and depth_exceeds(value):
+                block[key] = dumps(value).decode()
                 self.invalid = True
 
     @property

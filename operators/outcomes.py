@@ -52,8 +52,10 @@ class OutcomeTracker:
             if items[0].__class__ in _ENDS:
                 self._one(items[0])
         elif self._stopped or not _ENDS.isdisjoint(map(type, items)):
+            ends = _ENDS
             for item in items:
-                self._one(item)
+                if item.__class__ in ends or self._stopped:
+                    self._one(item)
 
     def _one(self, item: Any) -> list[AnswerOutcome]:
         cls = item.__class__

@@ -53,6 +53,7 @@ _LINE_ENDS: Final = (b"\n", b"\r")
 
 # From this many bytes on a block that isn't finished is grown in place instead of joined to each chunk.
 _LONG: Final = 4096
+_BRIEF: Final = 2048  # bytes of a chunk that likely is one event or two
 
 
 def decode_sse(
@@ -105,6 +106,7 @@ class SSEDecoder:
         self._final = final
         self._limit = max_event_bytes
         self._short = min(_LONG, max_event_bytes)
+        self._brief = min(_BRIEF, max_event_bytes)
         self._strict = strict
         self._number = 0  # of the last event, dispatched or dropped as too large
         self._dropped = 0
@@ -131,8 +133,9 @@ class SSEDecoder:
             chunk = memoryview(chunk).tobytes()
         rest = self._rest
         size = len(chunk)
-        # First what a live stream sends, a chunk for each event or two: no cutting, a fifth less time.
-        if not rest and not self._odd and chunk[-2:] == b"\n\n" and _CR not in chunk and size <= self._limit:
+        # First what a live stream sends, a chunk for each event or two: no cutting, a third less time. (A
+        # chunk that doesn't end with its event is searched twice, so long ones aren't tried.)
+        if 0 < size <= self._brief and not rest and not self._odd and _CR not in chunk:
             payloads = lf_payloads(chunk)
             if payloads[-1]:
                 number = self._number
@@ -186,7 +189,7 @@ class SSEDecoder:
 
     def flush(self) -> Sequence[_Item]:
         """The stream ended: dispatch or drop an event that no blank line ends."""
-        if not self._rest and not self._odd and self._number:
+        if not self._rest and not self._odd and self._number > self._dropped:
             return _NOTHING  # it ended behind a blank line, as it should
         out: list[_Item] = []
         if self._gone:

@@ -64,19 +64,21 @@ _NOTHING: Final[tuple[Any, ...]] = ()
 class Chain:
     """Several stages as one: each feeds the next directly."""
 
-    __slots__ = ("_feeds", "_stages", "broken")
+    __slots__ = ("_feeds", "_stages", "broken", "last")
 
     def __init__(self, stages: Sequence[Stage[Any, Any]]) -> None:
         self._stages = tuple(stages)
         self._feeds = tuple(stage.feed for stage in stages)
+        self.last: Any = self._stages[-1] if stages else None
         self.broken = False
 
     def feed(self, batch: Sequence[Any], /) -> Sequence[Any]:
         """Run one batch through all stages."""
         items = batch
-        number = 0
+        feeds = self._feeds
+        feed: Any = None
         try:
-            for feed in self._feeds:
+            for feed in feeds:
                 items = feed(items)
                 # Only a list can end in a Fault; asking lazy sequences for their length or last item costs.
                 cls = items.__class__
@@ -84,12 +86,11 @@ class Chain:
                     if not items:
                         return _NOTHING
                     if items[-1].__class__ is Fault:
-                        return self._fault(number, items)
+                        return self._fault(feeds.index(feed), items)
                 elif cls is tuple and not items:
                     return _NOTHING
-                number += 1
         except Exception as error:  # noqa: BLE001 - whatever a stage raises
-            return self._crashed(number, error)
+            return self._crashed(feeds.index(feed), error)
         return items
 
     def flush(self) -> Sequence[Any]:
@@ -274,6 +275,9 @@ class Head:
     on_completed: Callable[[], None]
 
     def __init__(self, chain: Chain, observer: Observing) -> None:
+        # A last stage that says what its last batch held (accumulate does) spares sinks the look.
+        last = chain.last
+        tells = hasattr(last, "plain")
         # Closures: state in cells costs half of what attributes do, once per chunk.
         feed = chain.feed
         on_next_out = observer.on_next
@@ -307,7 +311,7 @@ class Head:
                     return
                 owed = 0
                 if not chain.broken:
-                    on_next_out(Batch(items, batch.at, last_key, weight))  # pyright: ignore[reportAttributeAccessIssue]
+                    on_next_out(Batch(items, batch.at, last_key, weight, tells and last.plain))  # pyright: ignore[reportAttributeAccessIssue]
                 else:
                     deliver(items, batch.at, last_key, weight)  # pyright: ignore[reportAttributeAccessIssue]
             else:

@@ -79,6 +79,7 @@ class _Outcomes(SinkBase):
     """Watches the answers' ends for the outcome."""
 
     name = "outcome"
+    wants_deltas = False
 
     def __init__(self) -> None:
         self.tracker = OutcomeTracker()

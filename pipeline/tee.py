@@ -34,7 +34,7 @@ class Tee:
 
     def __init__(self, sinks: Sequence[Sink], *, fatal: bool = False) -> None:
         self._sinks: list[Sink] = list(sinks)
-        self._takers = tuple(sink.on_next for sink in sinks)
+        self._attach()
         self._queue: deque[Sequence[Any]] = deque()
         self._busy = False
         self._fatal = fatal
@@ -45,6 +45,10 @@ class Tee:
         self.error: Exception | None = None
         self.done = False
         self.fatal_error: SinkError | None = None
+
+    def _attach(self) -> None:
+        self._takers = tuple(sink.on_next for sink in self._sinks)
+        self._delta_takers = tuple(sink.on_next for sink in self._sinks if sink.wants_deltas)
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -61,12 +65,15 @@ class Tee:
         try:
             while True:
                 self.batches += 1
+                takers = self._takers
                 if batch.__class__ is Batch:
+                    if batch.plain:  # pyright: ignore[reportAttributeAccessIssue]
+                        takers = self._delta_takers
                     self.items += len(batch.items)  # pyright: ignore[reportAttributeAccessIssue]
                     self.weight += batch.weight  # pyright: ignore[reportAttributeAccessIssue]
                 else:
                     self.items += len(batch)
-                for take in self._takers:
+                for take in takers:
                     try:
                         result: Any = take(batch)
                         if result is not None:
@@ -91,7 +98,7 @@ class Tee:
         error.__cause__ = cause
         self.errors.setdefault(sink.name, error)
         self._sinks = [other for other in self._sinks if other is not sink]
-        self._takers = tuple(other.on_next for other in self._sinks)
+        self._attach()
         _log.warning("sink %s detached: %s", sink.name, cause)
         if self._fatal and self.fatal_error is None:
             self.fatal_error = error

@@ -38,6 +38,11 @@ class Sink(Protocol):
         """How it takes batches."""
         ...
 
+    @property
+    def wants_deltas(self) -> bool:
+        """Whether it is called for batches that hold nothing but deltas to an open block."""
+        ...
+
     def on_next(self, batch: Sequence[Any], /) -> None:
         """Take one batch."""
         ...
@@ -80,6 +85,7 @@ class SinkBase:
 
     name: str = "sink"
     policy: Policy = "direct"
+    wants_deltas: bool = True
 
     def on_next(self, batch: Sequence[Any], /) -> None:
         """Take one batch."""

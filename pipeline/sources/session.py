@@ -99,6 +99,8 @@ class SessionSource(Source[B], Generic[A, B]):
         chain, first = self._open(source)
         yield from first
         feed = chain.feed
+        last = chain.last
+        tells = hasattr(last, "plain")
         end: Exception | None = None
         # Bytes that caused nothing yet count with the next batch, so that sums don't depend on chunking.
         weight = 0
@@ -111,7 +113,7 @@ class SessionSource(Source[B], Generic[A, B]):
                 if chain.broken:
                     items = self._good(items, source)
                 # Also an empty one: the run lets the loop and the sinks breathe between batches.
-                yield Batch(items, batch.at, key, weight)
+                yield Batch(items, batch.at, key, weight, tells and last.plain)
                 weight = 0
                 if chain.broken:
                     break

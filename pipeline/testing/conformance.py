@@ -114,7 +114,7 @@ class _Kit(SinkDriver):
 
     async def check_shape(self) -> None:
         sink = await self.open()
-        for name in ("name", "policy", *_SYNC, *_ASYNC):
+        for name in ("name", "policy", "wants_deltas", *_SYNC, *_ASYNC):
             if not hasattr(sink, name):
                 self.fail(f"has no {name!r}", sink)
         if not isinstance(sink.name, str) or not sink.name:
