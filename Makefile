@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test lint bench coverage clean
+.PHONY: help setup demo test lint bench bench-peers coverage clean
 
 help:
 	@echo "make demo      replay the example streams into all three sinks"
 	@echo "make test      set up and run the tests"
 	@echo "make lint      ruff, mypy, pyright, import-linter"
 	@echo "make bench     benchmarks, as ratios to a floor in the same run"
+	@echo "make bench-peers  the same beside what others use (installs them; under Node too, if npm is there)"
 	@echo "make coverage  tests with branch coverage"
 	@echo "make clean     remove what the other targets made"
 
@@ -42,6 +43,14 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks $(ARGS)
+
+NODE_PEERS := build/bench-node
+bench-peers: $(VENV)/.dev
+	$(BIN)/pip install --quiet --editable '.[dev,bench]'
+	@if command -v npm >/dev/null 2>&1; then mkdir -p $(NODE_PEERS) && \
+	npm install --silent --no-audit --no-fund --prefix $(NODE_PEERS) eventsource-parser rxjs @anthropic-ai/sdk; \
+	else echo "no npm: the peers under Node aren't measured"; fi
+	TURNSTREAM_BENCH_NODE=$(NODE_PEERS) $(BIN)/turnstream bench --peers $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .demo .hypothesis .coverage .coverage.*

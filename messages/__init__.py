@@ -17,6 +17,7 @@ from turnstream.messages.errors import (
     SSEError,
     StreamIdleTimeout,
     TranscriptError,
+    TransportError,
     TurnstreamError,
 )
 from turnstream.messages.events import (
@@ -128,6 +129,7 @@ __all__ = [
     "Tombstone",
     "ToolUseSummary",
     "TranscriptError",
+    "TransportError",
     "TurnstreamError",
     "UnknownDelta",
     "UnknownEvent",

@@ -11,6 +11,7 @@
     ├── APIError               the API said so: type, status, request id, retryable
     ├── AbortedError           the run was aborted by its owner
     ├── SourceError            a source can't be opened or read
+    │   └── TransportError     the connection to the API failed or broke off
     ├── TranscriptError        a transcript can't be written or read
     └── SinkError              a sink raised, hung or was refused
 
@@ -36,6 +37,7 @@ __all__ = [
     "SourceError",
     "StreamIdleTimeout",
     "TranscriptError",
+    "TransportError",
     "TurnstreamError",
 ]
 
@@ -179,6 +181,20 @@ class AbortedError(TurnstreamError):
 
 class SourceError(TurnstreamError):
     """A source can't be opened or read."""
+
+
+class TransportError(SourceError):
+    """The connection to the API couldn't be made, or broke while the answer came.
+
+    Attributes:
+        retryable: whether the same request may succeed later (not if the certificate is wrong).
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, *, retryable: bool = True, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.retryable = retryable
 
 
 class TranscriptError(TurnstreamError):

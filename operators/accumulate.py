@@ -33,7 +33,7 @@ from turnstream.messages.events import (
     delta_type,
 )
 from turnstream.messages.factories import MessageFactory
-from turnstream.messages.ids import Clock, IdSource, format_timestamp, system_clock
+from turnstream.messages.ids import Clock, IdSource, format_timestamp, random_ids, system_clock
 from turnstream.messages.types import (
     AssistantMessage,
     QueryItem,
@@ -54,6 +54,10 @@ NormalizeBlock = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes a finished content block, returns the one to emit; run once, at its stop."""
 
 _NO_INDEX: Final = -1
+
+
+def _no_block(text: str) -> None:
+    """Stands where no block is open; never called."""
 
 
 class _StrictError(Exception):
@@ -85,8 +89,7 @@ class Accumulator:
         request_id: str | None = None,
     ) -> None:
         self.plain = False  # whether the last batch held nothing but deltas to the open block
-        self._make = MessageFactory(ids, clock)
-        self._ids = self._make.ids
+        self._ids: IdSource = ids if ids is not None else random_ids()
         self._clock = clock
         self._normalize = normalize_block
         self._strict = strict
@@ -118,33 +121,37 @@ class Accumulator:
             self._last = batch  # pyright: ignore[reportAttributeAccessIssue]
             batch = batch.items  # pyright: ignore[reportAttributeAccessIssue]
         self.plain = True
+        delta: Any
         if len(batch) == 1:
             # What a live stream has most, one delta to the open block: the loop's setting up costs more.
-            event = batch[0]
-            if event.__class__ is ContentBlockDelta:
-                delta = event.delta  # pyright: ignore[reportAttributeAccessIssue]
-                if delta.__class__ is self._hot_class and event.index == self._hot_index:  # pyright: ignore[reportAttributeAccessIssue]
+            only: Any = batch[0]
+            if only.__class__ is ContentBlockDelta:
+                delta = only.delta
+                cls = delta.__class__
+                if cls is self._hot_class and only.index == self._hot_index:
                     self._seen += 1
-                    if delta.__class__ is TextDelta:
-                        self._hot_append(delta.text)  # type: ignore[union-attr]
-                    elif delta.__class__ is InputJsonDelta:
-                        self._hot_append(delta.partial_json)  # type: ignore[union-attr]
+                    if cls is TextDelta:
+                        self._hot_append(delta.text)
+                    elif cls is InputJsonDelta:
+                        self._hot_append(delta.partial_json)
                     else:
-                        self._hot_append(delta.thinking)  # type: ignore[union-attr]
+                        self._hot_append(delta.thinking)
                     return batch
         hot_index = self._hot_index
         hot_class = self._hot_class
         append = self._hot_append
+        event: Any
         for position, event in enumerate(batch):
             if event.__class__ is ContentBlockDelta:
-                delta = event.delta  # pyright: ignore[reportAttributeAccessIssue]
-                if delta.__class__ is hot_class and event.index == hot_index:  # pyright: ignore[reportAttributeAccessIssue]
+                delta = event.delta
+                cls = delta.__class__
+                if cls is hot_class and event.index == hot_index:
                     if hot_class is TextDelta:
-                        append(delta.text)  # type: ignore[union-attr]
+                        append(delta.text)
                     elif hot_class is InputJsonDelta:
-                        append(delta.partial_json)  # type: ignore[union-attr]
+                        append(delta.partial_json)
                     else:
-                        append(delta.thinking)  # type: ignore[union-attr]
+                        append(delta.thinking)
                     continue
             try:
                 self._handle(position, event)
@@ -275,7 +282,7 @@ class Accumulator:
     def _begin(self, message: dict[str, Any], *, started: bool) -> Answer:
         self._answers += 1
         self._ended = False
-        self._answer = answer = Answer(self._answers, message, started=started, ids=self._make.ids)
+        self._answer = answer = Answer(self._answers, message, started=started, ids=self._ids)
         return answer
 
     def _current(self, position: int, what: str) -> Answer | None:
@@ -509,8 +516,8 @@ class Accumulator:
         """A message that holds no single finished block: an empty answer, or what was left unfinished."""
         message = AssistantMessage(
             message=answer.envelope(content),
-            uuid=self._make.ids("assistant", answer.number, answer.message_id, "rest"),
-            timestamp=self._make.timestamp(),
+            uuid=self._ids("assistant", answer.number, answer.message_id, "rest"),
+            timestamp=format_timestamp(self._clock()),
             request_id=self._request_id,
         )
         if answer.synthesized:
@@ -602,7 +609,8 @@ class Accumulator:
 
     def _repair(self, answer: Answer) -> list[Any]:
         """An abort while the answer streams: every tool_use gets a result, then the interruption."""
-        return [*self._make.missing_results(answer.messages), self._make.interruption()]
+        make = MessageFactory(self._ids, self._clock)
+        return [*make.missing_results(answer.messages), make.interruption()]
 
     def flush(self) -> Sequence[QueryItem | Fault]:
         """The stream completed."""

@@ -153,8 +153,7 @@ class Answer:
         self._open.remove(block)
         self.messages.append(message)
         self.blocks_finished += 1
-        if block.index > self._highest_finished:
-            self._highest_finished = block.index
+        self._highest_finished = max(self._highest_finished, block.index)
         if not self._tool_finished and block.type is not None and block.type.endswith("tool_use"):
             self._tool_finished = True
 

@@ -69,7 +69,7 @@ class OpenBlock:
         self.wire_index = wire_index
         self.block = block = content_block.copy()
         kind = block.get("type")
-        known = _KINDS.get(kind) if kind.__class__ is str else None
+        known = _KINDS.get(kind) if isinstance(kind, str) else None
         self.type: str | None
         self.takes: type | None
         if known is not None:

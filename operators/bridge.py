@@ -15,7 +15,7 @@ from turnstream.operators.stage import Fault, Operator, lift
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = ["batched", "coalesce", "each"]
+__all__ = ["batched", "coalesce", "each", "merge_deltas"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -127,37 +127,45 @@ class _Coalescer:
     """Merges adjacent deltas of one block and one kind within a batch."""
 
     def feed(self, batch: Sequence[QueryItem], /) -> Sequence[QueryItem | Fault]:
-        out: list[Any] = []
-        parts: list[str] = []
-        last: Any = None
-        changed = False
-        for item in batch:
-            if item.__class__ is ContentBlockDelta and item.extra is None:  # pyright: ignore[reportAttributeAccessIssue]
-                text = _appended(item.delta)  # pyright: ignore[reportAttributeAccessIssue]
-                if text is not None:
-                    if (
-                        last is not None
-                        and last.index == item.index  # pyright: ignore[reportAttributeAccessIssue]
-                        and last.delta.__class__ is item.delta.__class__  # pyright: ignore[reportAttributeAccessIssue]
-                    ):
-                        parts.append(text)
-                        changed = True
-                        continue
-                    _close(out, last, parts)
-                    last = item
-                    parts = [text]
-                    continue
-            _close(out, last, parts)
-            last = None
-            out.append(item)
-        _close(out, last, parts)
-        return out if changed else batch
+        return merge_deltas(batch)
 
     def flush(self) -> Sequence[QueryItem | Fault]:
         return ()
 
     def fail(self, error: Exception, /) -> Sequence[QueryItem | Fault]:
         return ()
+
+
+def merge_deltas(items: Sequence[QueryItem]) -> Sequence[QueryItem]:
+    """Merge adjacent deltas of one block and one kind; ``items`` itself if there are none.
+
+    Deltas with unknown keys (or token estimates) stay apart, so nothing is lost.
+    """
+    out: list[Any] = []
+    parts: list[str] = []
+    last: Any = None
+    changed = False
+    for item in items:
+        if item.__class__ is ContentBlockDelta and item.extra is None:  # pyright: ignore[reportAttributeAccessIssue]
+            text = _appended(item.delta)  # pyright: ignore[reportAttributeAccessIssue]
+            if text is not None:
+                if (
+                    last is not None
+                    and last.index == item.index  # pyright: ignore[reportAttributeAccessIssue]
+                    and last.delta.__class__ is item.delta.__class__  # pyright: ignore[reportAttributeAccessIssue]
+                ):
+                    parts.append(text)
+                    changed = True
+                    continue
+                _close(out, last, parts)
+                last = item
+                parts = [text]
+                continue
+        _close(out, last, parts)
+        last = None
+        out.append(item)
+    _close(out, last, parts)
+    return out if changed else items
 
 
 def _appended(delta: Any) -> str | None:

@@ -48,6 +48,9 @@ _decode: Final = msgspec.json.Decoder(_TypedEvent).decode
 _APPENDED: Final[dict[type, str]] = {TextDelta: "text", ThinkingDelta: "thinking", InputJsonDelta: "partial_json"}
 _ENDS_ALL: Final = frozenset({MessageStart, MessageStop, ErrorEvent})
 
+# Event number (1-based) and byte offset, as far as they are known.
+_Place = tuple[int | None, int | None]
+
 if TYPE_CHECKING:
 
     class Parsed(Sequence[StreamEvent | StreamNote]):
@@ -59,16 +62,16 @@ if TYPE_CHECKING:
         """
 
         items: list[StreamEvent | StreamNote]
-        places: Frames | list[tuple[int, int]]
+        places: Frames | list[_Place]
 
-        def __init__(self, items: list[StreamEvent | StreamNote], places: Frames | list[tuple[int, int]]) -> None: ...
+        def __init__(self, items: list[StreamEvent | StreamNote], places: Frames | list[_Place]) -> None: ...
         def __len__(self) -> int: ...
         @overload
         def __getitem__(self, index: int) -> StreamEvent | StreamNote: ...
         @overload
         def __getitem__(self, index: slice) -> Sequence[StreamEvent | StreamNote]: ...
         def __getitem__(self, index: int | slice) -> Any: ...
-        def locate(self, position: int) -> tuple[int, int]:
+        def locate(self, position: int) -> _Place:
             """Event number (1-based) and byte offset of the item at ``position``."""
             ...
 
@@ -109,7 +112,7 @@ class EventParser:
     no item ever holds half a pair; what stays alone becomes U+FFFD.
 
     Args:
-        strict: broken payloads are a fault instead of a note.
+        strict: payloads that are broken or can't be held are a fault instead of a note.
     """
 
     def __init__(self, strict: bool = False) -> None:
@@ -139,24 +142,21 @@ class EventParser:
 
     def _exactly(self, batch: Sequence[ServerSentEvent | StreamNote]) -> Sequence[StreamEvent | StreamNote | Fault]:
         out: list[StreamEvent | StreamNote] = []
-        places: list[tuple[int, int]] = []
+        places: list[_Place] = []
         frames = batch if isinstance(batch, Frames) else None
         payloads: Sequence[Any] = frames.payloads if frames is not None else batch
         item: Any
         payload: Any
         for position, item in enumerate(payloads):
             if frames is not None:
-                payload, place = item, (frames.number(position), frames.offset(position))
+                payload, place, replaced = item, (frames.number(position), frames.offset(position)), 0
             elif isinstance(item, ServerSentEvent):
-                payload, place = item.data, (item.number, item.offset)
-                if item.replaced:
-                    out.append(self._note("invalid_utf8", _replaced(item.replaced), place))
-                    places.append(place)
+                payload, place, replaced = item.data, (item.number, item.offset), item.replaced
             else:
                 out.append(item)
-                places.append((item.event_number or 0, item.byte_offset or 0))
+                places.append((item.event_number, item.byte_offset))
                 continue
-            if not self._held:
+            if not replaced and not self._held:
                 try:
                     out.append(_decode(payload))
                     places.append(place)
@@ -165,6 +165,13 @@ class EventParser:
                     pass
             if payload.strip() == b"[DONE]":
                 continue
+            if frames is not None:
+                payload, replaced = valid_utf8(payload)
+            if replaced:
+                if self._strict:
+                    return [*out, Fault(EventError(_replaced(replaced), event_number=place[0], byte_offset=place[1]))]
+                out.append(self._note("invalid_utf8", _replaced(replaced), place))
+                places.append(place)
             name = frames.name(position) if frames is not None else item.event
             try:
                 events = self._one(payload, name, place)
@@ -183,19 +190,17 @@ class EventParser:
             places.extend([place] * len(events))
         return Parsed(out, places)
 
-    def _one(self, payload: bytes, name: str, place: tuple[int, int]) -> list[StreamEvent | StreamNote]:
-        """One payload, untyped: unknown keys, missing type, surrogates, invalid UTF-8."""
-        out: list[StreamEvent | StreamNote] = []
-        payload, replaced = valid_utf8(payload)
-        if replaced:
-            out.append(self._note("invalid_utf8", _replaced(replaced), place))
+    def _one(self, payload: bytes, name: str, place: _Place) -> list[StreamEvent | StreamNote]:
+        """One payload, untyped: unknown keys, missing type, surrogates."""
         try:
             value = loads(payload, keep_surrogates=True, max_depth=MAX_RECORD_DEPTH)
         except UnheldValueError as error:
             # Valid JSON that can't be held without loss: the text passes, marked.
-            out.append(self._note("unheld_payload", f"the payload is kept as text: {error}", place))
-            out.append(UnknownEvent(name or None, payload.decode()))
-            return out
+            message = f"the payload is kept as text: {error}"
+            if self._strict:
+                raise EventError(message, event_number=place[0], byte_offset=place[1]) from None
+            note = self._note("unheld_payload", message, place)
+            return [note, UnknownEvent(name or None, payload.decode())]
         except JSONValueError as error:
             raise EventError(f"the payload isn't JSON: {error}", event_number=place[0], byte_offset=place[1]) from None
         if not isinstance(value, dict):
@@ -206,10 +211,9 @@ class EventParser:
             event = event_from_wire(value, name or None)
         except ValueError as error:
             raise EventError(f"{error}", event_number=place[0], byte_offset=place[1]) from None
-        out.extend(self._whole(event))
-        return out
+        return self._whole(event)
 
-    def _note(self, kind: str, message: str, place: tuple[int, int]) -> StreamNote:
+    def _note(self, kind: str, message: str, place: _Place) -> StreamNote:
         return StreamNote(kind=kind, message=message, event_number=place[0], byte_offset=place[1])
 
     def _whole(self, event: StreamEvent) -> list[StreamEvent | StreamNote]:
@@ -281,7 +285,8 @@ def parse_events(*, strict: bool = False) -> Operator[ServerSentEvent | StreamNo
     """Payloads become typed events; ``[DONE]`` is ignored, unknown types pass as :class:`UnknownEvent`.
 
     Args:
-        strict: broken JSON, a payload that is no object, a start without its block end the stream with
-            an :class:`EventError`; the default emits a ``stream_note`` of kind ``event_error``.
+        strict: broken JSON, invalid UTF-8, a payload that is no object or that no value holds, a start
+            without its block end the stream with an :class:`EventError`; the default emits a
+            ``stream_note`` of kind ``event_error``, ``invalid_utf8`` or ``unheld_payload``.
     """
     return lift(lambda: EventParser(strict), "parse_events")

@@ -12,6 +12,7 @@ from turnstream.messages.errors import (
     IncompleteStreamError,
     NotAStreamError,
     ProtocolError,
+    TransportError,
     TurnstreamError,
 )
 from turnstream.messages.events import ErrorEvent
@@ -106,4 +107,6 @@ def as_exception(failed: ResponseFailed, *, file: str | None = None) -> Turnstre
         return NotAStreamError(message, **where)
     if outcome == "empty":
         return EmptyStreamError(message, **where)
+    if kind == "transport_error":
+        return TransportError(message, retryable=bool(error.get("retryable")), **where)
     return IncompleteStreamError(message, **where)

@@ -38,12 +38,11 @@ class Settler:
         for position, item in enumerate(batch):
             cls = item.__class__
             if cls in EVENT_CLASSES:
-                if cls is MessageStop or cls is MessageStart:
-                    if held or self._dropped:
-                        if out is None:
-                            out = list(batch[:position])
-                        self._release(out)
-                        held = self._held
+                if (held or self._dropped) and (cls is MessageStop or cls is MessageStart):
+                    if out is None:
+                        out = list(batch[:position])
+                    self._release(out, item if isinstance(item, MessageStart) else None)
+                    held = self._held
                 if out is not None:
                     out.append(item)
                 continue
@@ -72,7 +71,7 @@ class Settler:
         else:
             held.append(item)
 
-    def _release(self, out: list[Any]) -> None:
+    def _release(self, out: list[Any], start: MessageStart | None = None) -> None:
         if self._dropped:
             count = self._dropped
             self._dropped = 0
@@ -82,8 +81,9 @@ class Settler:
                     message=f"{count} message{'s' * (count != 1)} of a superseded attempt dropped",
                 )
             )
-        out.extend(self._held)
-        self._held = []
+        kept = 0 if start is None else _made_by(start, self._held)
+        out.extend(self._held[: len(self._held) - kept])
+        self._held = self._held[len(self._held) - kept :]
 
     def flush(self) -> Sequence[QueryItem | Fault]:
         """The end: nothing changes any more."""
@@ -94,6 +94,17 @@ class Settler:
     def fail(self, error: Exception, /) -> Sequence[QueryItem | Fault]:
         """The end: nothing changes any more."""
         return self.flush()
+
+
+def _made_by(start: MessageStart, held: Sequence[Any]) -> int:
+    """How many items at the end of ``held`` came with ``start``, which holds content: its answer begins with them."""
+    message = start.message if isinstance(start.message, dict) else {}
+    for at, item in enumerate(held):
+        if item.__class__ is AssistantMessage and (
+            item.message.get("id") == message["id"] if message.get("id") else item.synthesized_envelope
+        ):
+            return len(held) - at
+    return 0
 
 
 def settle() -> Operator[QueryItem, QueryItem]:

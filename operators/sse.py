@@ -77,7 +77,8 @@ def decode_sse(
             does; ``if_json`` dispatches it if its data is a JSON value (several recorded streams end so).
         max_event_bytes: an event larger than this is dropped, decoding goes on after it. It takes a number
             of its own, its ``id`` and ``retry`` don't count. At most about this much is kept in memory.
-        strict: an event that is too large is a fault (:class:`SSEError`) instead of a note.
+        strict: an event that is too large, or (with ``if_json``) that the stream's end cuts off, is a
+            fault (:class:`SSEError`) instead of a note.
 
     Returns:
         An operator; for runs of plain blocks its batches are :class:`Frames`.
@@ -201,6 +202,8 @@ class SSEDecoder:
             if rest:
                 self._end_inside(read_block(rest), out)
         self._rest, self._long, self._gone, self._odd = b"", None, 0, False
+        if out and out[-1].__class__ is Fault:
+            return out
         if self._number == self._dropped and self._unknown:
             line = self._first_unknown[:60].decode("utf-8", "replace")
             message = f"no server-sent event came, but other lines ({self._unknown}), the first: {line!r}"
@@ -226,10 +229,13 @@ class SSEDecoder:
                 return
         if block.data and block.data != b"[DONE]":
             message = f"the stream ended inside an event, which was dropped with {len(block.data)} bytes of data"
-            number = self._number + 1
-            out.append(
-                StreamNote(kind="unterminated_event", message=message, event_number=number, byte_offset=self._offset)
-            )
+            number, offset = self._number + 1, self._offset
+            if self._strict and self._final == "if_json":
+                out.append(Fault(SSEError(message, event_number=number, byte_offset=offset)))
+            else:
+                out.append(
+                    StreamNote(kind="unterminated_event", message=message, event_number=number, byte_offset=offset)
+                )
 
     def _feed_odd(self, chunk: bytes) -> Sequence[_Item]:
         if not chunk:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnstream.bridges import to_async_iterable
     from turnstream.composition import Pipeline, Run, RunOutcome
+    from turnstream.flow import AsyncSink, buffered, map_async
     from turnstream.messages import TurnstreamError
     from turnstream.operators import (
         Batch,
@@ -36,11 +37,13 @@ if TYPE_CHECKING:
         from_bytes,
         from_file,
         from_items,
+        from_request,
         from_stdin,
         in_turn,
     )
 
 __all__ = [
+    "AsyncSink",
     "Batch",
     "LoopScheduler",
     "MetricsSink",
@@ -56,6 +59,7 @@ __all__ = [
     "UISink",
     "accumulate",
     "batched",
+    "buffered",
     "coalesce",
     "decode",
     "decode_ndjson",
@@ -65,9 +69,11 @@ __all__ = [
     "from_bytes",
     "from_file",
     "from_items",
+    "from_request",
     "from_stdin",
     "in_turn",
     "lift",
+    "map_async",
     "parse_events",
     "run_stages",
     "settle",
@@ -77,6 +83,7 @@ __all__ = [
 _HOMES = {
     "turnstream.bridges": ("to_async_iterable",),
     "turnstream.composition": ("Pipeline", "Run", "RunOutcome"),
+    "turnstream.flow": ("AsyncSink", "buffered", "map_async"),
     "turnstream.messages": ("TurnstreamError",),
     "turnstream.operators": (
         "Batch",
@@ -101,6 +108,7 @@ _HOMES = {
         "from_bytes",
         "from_file",
         "from_items",
+        "from_request",
         "from_stdin",
         "in_turn",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, TypeVar
 
 from turnstream.composition import Pipeline
@@ -20,6 +20,8 @@ class _QueueSink(SinkBase):
 
     name = "async iterable"
     policy: Policy = "block"
+    # The consumer may take all the time it wants.
+    stall_timeout: float | None = None
 
     def __init__(self, maxsize: int) -> None:
         self._maxsize = maxsize
@@ -62,7 +64,7 @@ class _QueueSink(SinkBase):
         return item
 
 
-async def to_async_iterable(pipeline: Pipeline[T], maxsize: int = 1000) -> AsyncIterator[T]:
+async def to_async_iterable(pipeline: Pipeline[T], maxsize: int = 1000) -> AsyncGenerator[T, None]:
     """Run a pipeline and iterate over its items.
 
     The source isn't read on while ``maxsize`` items wait (the batch that passes it still comes whole).

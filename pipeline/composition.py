@@ -7,15 +7,18 @@ async with Pipeline(source).through(decode_sse() | parse_events() | accumulate()
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
 import msgspec
 
+from turnstream.flow.credits import Credits, collecting
+from turnstream.flow.patience import STALL_TIMEOUT, wait_for_room
 from turnstream.messages.errors import AbortedError, SinkError, TurnstreamError
 from turnstream.messages.types import ResponseFailed
 from turnstream.operators.batch import Batch
@@ -39,6 +42,9 @@ V = TypeVar("V")
 W = TypeVar("W")
 
 RunStatus = Literal["complete", "failed", "broken", "aborted", "disposed"]
+
+# Seconds for what was cancelled to end; what goes on after that is left to itself, with a warning.
+_GRACE: Final = 1.0
 
 
 class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,21 +136,26 @@ class Pipeline(Generic[T]):
         *sinks: Sink,
         on_sink_error: Literal["detach", "fail"] | None = None,
         drain_timeout: float | None = None,
+        stall_timeout: float | None = None,
     ) -> Pipeline[T]:
         """Add sinks.
 
         Args:
             sinks: each gets every batch.
-            on_sink_error: ``detach`` (default) goes on without a sink that raised; ``fail`` ends the run.
-            drain_timeout: seconds that draining and closing all sinks may take at the end (default 30).
+            on_sink_error: ``detach`` (default) goes on without a sink that raised or hung; ``fail`` ends the run.
+            drain_timeout: seconds that draining and closing the sinks may take at the end (default 30), all at once.
+            stall_timeout: seconds that a full sink may hold the source without progress (default 30): as long as
+                its ``statistics()`` stay the same. A sink's own attribute ``stall_timeout`` goes before it, None
+                there means for ever; a sink that reports a ``device_error`` may take its time.
 
         Raises:
             SinkError: what isn't a sink, or whose ``on_next`` is a coroutine function.
         """
         for sink in sinks:
             if not isinstance(sink, Sink):
+                hint = "wrap it: buffered(sink)" if hasattr(sink, "take") else None
                 raise SinkError(
-                    f"{type(sink).__name__} is no sink: see turnstream.sinks.Sink", sink=type(sink).__name__
+                    f"{type(sink).__name__} is no sink: see turnstream.sinks.Sink", sink=type(sink).__name__, hint=hint
                 )
             if inspect.iscoroutinefunction(sink.on_next):
                 raise SinkError(
@@ -160,6 +171,8 @@ class Pipeline(Generic[T]):
             copy._options["on_sink_error"] = on_sink_error
         if drain_timeout is not None:
             copy._options["drain_timeout"] = drain_timeout
+        if stall_timeout is not None:
+            copy._options["stall_timeout"] = stall_timeout
         return copy
 
     async def __aenter__(self) -> Run:
@@ -195,27 +208,43 @@ class Run:
         *,
         on_sink_error: Literal["detach", "fail"] = "detach",
         drain_timeout: float = 30.0,
+        stall_timeout: float = STALL_TIMEOUT,
     ) -> None:
         self._source = source
         self._operators = operators
         self._outcomes = _Outcomes()
-        self._tee = Tee([self._outcomes, *sinks], fatal=on_sink_error == "fail")
+        self._tee = Tee([self._outcomes, *sinks], fatal=on_sink_error == "fail", on_stop=self._on_stop)
         self._all_sinks = tuple(sinks)
         self._drain_timeout = drain_timeout
+        self._stall_timeout = stall_timeout
         self._abort: AbortedError | None = None
         self._disposed = False
+        self._source_error: Exception | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._pump: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[RunOutcome] | None = None
         self._observer: Any = None
         self._subscription: Any = None
+        self._credits: list[Credits] = []
+        self._fulls: tuple[Callable[[], bool], ...] = ()
+        self._budget = CHUNK_SIZE  # bytes until the loop gets a turn
+        self._pulling = False
+        self._stopped = False
+        self._end_told = False
+        self._over = asyncio.Event()
         self._lost: dict[str, Exception] = {}
 
     # -- the pump --------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Subscribe and begin to pull; called by entering the pipeline."""
-        loop = asyncio.get_running_loop()
-        self._observer, self._subscription = self._connect()
+        self._loop = loop = asyncio.get_running_loop()
+        with collecting() as self._credits:
+            self._observer, self._subscription = self._connect()
+        self._fulls = (
+            *(sink.full for sink in self._all_sinks if type(sink).full is not SinkBase.full),
+            *(credits.full for credits in self._credits),
+        )
         self._pump = loop.create_task(self._pull(), name="turnstream-pump")
 
     def _connect(self) -> tuple[Any, Any]:
@@ -248,6 +277,7 @@ class Run:
         return heads[0], subscription
 
     async def _pull(self) -> None:
+        self._pulling = True
         try:
             if isinstance(self._source, SessionSource):
                 for stream in self._source.runs():
@@ -257,18 +287,14 @@ class Run:
             else:
                 await self._pull_all(self._source.batches())
         except asyncio.CancelledError:
-            if self._abort is None and not self._disposed:
+            if self._abort is None and not self._disposed and not self._stopped:
                 self._abort = AbortedError("cancelled")
         except Exception as error:  # noqa: BLE001 - whatever breaks the source ends the run, told
-            self._break(error)
-        if self._disposed:
-            self._tee.close()
-        elif self._abort is not None:
-            self._break(self._abort)
-        elif self._tee.fatal_error is not None:
-            self._break(self._tee.fatal_error)
-        else:
-            self._observer.on_completed()
+            self._source_error = error
+        self._pulling = False
+        self._end_stream()
+        if not self._tee.done:
+            await self._settle()
 
     async def _pull_all(self, stream: Iterator[Batch[Any]] | AsyncIterator[Batch[Any]]) -> None:
         """Push all batches of one stream, and close it however that ends: its response, its file."""
@@ -288,23 +314,13 @@ class Run:
     async def _pull_live(self, stream: AsyncIterator[Batch[Any]]) -> None:
         push = self._observer.on_next
         tee = self._tee
+        fulls = self._fulls
         async for batch in stream:
             push(batch)
-            await self._wait_for_room()
-            if tee.done or tee.fatal_error is not None:
-                return
-
-    async def _pull_ready(self, stream: Iterator[Batch[Any]]) -> None:
-        """A source that never waits: the loop gets its turn at least every 64 KiB."""
-        push = self._observer.on_next
-        tee = self._tee
-        fulls = [sink.full for sink in self._all_sinks if type(sink).full is not SinkBase.full]
-        budget = CHUNK_SIZE
-        for batch in stream:
-            push(batch)
-            budget -= batch.weight or 64
-            if budget <= 0:
-                budget = CHUNK_SIZE
+            self._budget -= batch.weight or 64
+            if self._budget <= 0:
+                # What is already there comes without a wait; then nobody else would get a turn.
+                self._budget = CHUNK_SIZE
                 await asyncio.sleep(0)
             for full in fulls:
                 if full():
@@ -312,47 +328,162 @@ class Run:
             if tee.done or tee.fatal_error is not None:
                 return
 
+    async def _pull_ready(self, stream: Iterator[Batch[Any]]) -> None:
+        """A source that never waits: the loop gets its turn at least every 64 KiB."""
+        push = self._observer.on_next
+        tee = self._tee
+        fulls = self._fulls
+        budget = self._budget
+        try:
+            for batch in stream:
+                push(batch)
+                budget -= batch.weight or 64
+                if budget <= 0:
+                    budget = CHUNK_SIZE
+                    await asyncio.sleep(0)
+                for full in fulls:
+                    if full():
+                        await self._wait_for_room()
+                if tee.done or tee.fatal_error is not None:
+                    return
+        finally:
+            self._budget = budget  # a session's answers may all be shorter
+
     async def _wait_for_room(self) -> None:
         for sink in self._tee.sinks:
-            while sink.full() and sink.name not in self._tee.errors:
+            if sink.name not in self._tee.errors and sink.full():
                 try:
-                    await sink.room()
+                    await wait_for_room(sink, self._stall_timeout)
+                except asyncio.CancelledError as error:
+                    if self._pump is None or self._pump.cancelling():
+                        raise
+                    self._tee.detach(sink, error)  # its own, let out of something it awaited
                 except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
-                    self._tee._detach(sink, error)
+                    self._tee.detach(sink, error)
+        for credits in self._credits:
+            while credits.full():
+                await credits.room()
 
-    def _break(self, error: Exception) -> None:
-        items = self._source.interrupt(error)
-        if items:
-            self._observer.on_next(Batch(tuple(items)))
-        self._observer.on_error(error)
+    def _on_stop(self) -> None:
+        """The stream ended, or is to end, without the source: a lost sink that is fatal, an operator's timer."""
+        self._over.set()
+        pump = self._pump
+        if self._pulling and pump is not None and asyncio.current_task() is not pump:
+            self._stopped = True
+            pump.cancel()
+
+    def _end_stream(self) -> None:
+        """Tell the operators and sinks how the source ended. Once."""
+        if self._end_told:
+            return
+        self._end_told = True
+        if self._disposed:
+            self._tee.close()
+            return
+        error = self._abort or self._tee.fatal_error or self._source_error
+        try:
+            if error is None:
+                self._observer.on_completed()
+            else:
+                items = self._source.interrupt(error)
+                if items:
+                    self._observer.on_next(Batch(tuple(items)))
+                self._observer.on_error(error)
+        except Exception as broken:  # noqa: BLE001 - an operator that raises; the sinks still learn the end
+            self._tee.on_error(error or broken)
+
+    async def _settle(self) -> None:
+        """Operators that take time still hold something; only a run that is whole waits for all of it."""
+        error: Exception | None = None
+        while not self._tee.done:
+            error = self._abort or self._tee.fatal_error or self._source_error
+            try:
+                async with asyncio.timeout(self._drain_timeout if error is not None else None):
+                    await self._over.wait()
+            except TimeoutError:
+                break
+            except asyncio.CancelledError:
+                if error is not None:
+                    break  # cancelled a second time
+                if self._abort is None and not self._disposed:
+                    self._abort = AbortedError("cancelled")
+        if not self._tee.done:
+            if self._subscription is not None:
+                self._subscription.dispose()
+            self._tee.on_error(error or TurnstreamError("the operators never ended the stream"))
 
     # -- what its owner may do ---------------------------------------------------------------------------
 
     def emit(self, *items: Any) -> None:
         """Bring items into the run (user input, tool results …); they reach every sink, in order.
 
+        From inside a sink: when the current batch has reached all. From a timer or another task of the loop: at once,
+        between two batches. They don't pass through the operators.
+
         Raises:
-            RuntimeError: the run has ended.
+            RuntimeError: the run has ended or hasn't begun, or this isn't its loop's thread.
         """
-        if self._tee.done:
-            raise RuntimeError("the run has ended; nothing can be emitted")
-        self._tee.on_next(Batch(tuple(items), asyncio.get_running_loop().time()))
+        loop = self._loop
+        if loop is None or self._tee.done:
+            raise RuntimeError(f"the run has {'not begun' if loop is None else 'ended'}; nothing can be emitted")
+        self._check_thread("emit_threadsafe() instead of emit()")
+        self._tee.on_next(Batch(tuple(items), loop.time()))
+
+    def emit_threadsafe(self, *items: Any) -> concurrent.futures.Future[None]:
+        """As :meth:`emit`, from any thread.
+
+        Returns:
+            Done when the sinks have the items; it raises what :meth:`emit` would.
+
+        Raises:
+            RuntimeError: the run hasn't begun, or its loop is closed.
+        """
+        if self._loop is None:
+            raise RuntimeError("the run has not begun; nothing can be emitted")
+        emitted: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def emit() -> None:
+            if not emitted.set_running_or_notify_cancel():
+                return
+            try:
+                self.emit(*items)
+            except BaseException as error:  # noqa: BLE001 - it is the caller's to hear
+                emitted.set_exception(error)
+            else:
+                emitted.set_result(None)
+
+        self._loop.call_soon_threadsafe(emit)
+        return emitted
+
+    def _check_thread(self, instead: str) -> None:
+        if asyncio._get_running_loop() is not self._loop:
+            raise RuntimeError(f"a run belongs to its loop's thread: call {instead}")
 
     def abort(self, reason: str = "aborted") -> None:
         """Stop reading; emit the repair records (what is open is kept, marked and answered) and complete.
 
         Idempotent, also after the end. Await the run for its outcome.
+
+        Raises:
+            RuntimeError: this isn't the loop's thread.
         """
         if self._abort is None and not self._disposed and self._pump is not None and not self._pump.done():
+            self._check_thread("loop.call_soon_threadsafe(run.abort, reason)")
             self._abort = AbortedError(reason)
             self._pump.cancel()
 
     def dispose(self) -> None:
-        """Stop at once: nothing more is delivered; sinks keep what they have. Idempotent."""
+        """Stop at once: nothing more is delivered; sinks keep what they have. Idempotent.
+
+        Raises:
+            RuntimeError: this isn't the loop's thread.
+        """
         if not self._disposed and self._pump is not None and not self._pump.done():
+            self._check_thread("loop.call_soon_threadsafe(run.dispose)")
             self._disposed = True
+            if asyncio.current_task() is not self._pump:
+                self._pump.cancel()  # else a sink is being called; the pump looks when it returns
             self._tee.close()
-            self._pump.cancel()
 
     def statistics(self) -> dict[str, Any]:
         """Counters now: batches, items and bytes delivered, answers, each sink's own."""
@@ -373,7 +504,7 @@ class Run:
     async def _wait(self) -> RunOutcome:
         assert self._pump is not None
         try:
-            await asyncio.shield(self._pump)
+            await asyncio.wait([self._pump])
         except asyncio.CancelledError:
             # One cancellation: what is open is kept and marked, then the cancel goes on.
             self.abort("cancelled")
@@ -394,10 +525,8 @@ class Run:
         cancelled = False
         while not self._closing.done():
             try:
-                await asyncio.shield(self._closing)
+                await asyncio.wait([self._closing])
             except asyncio.CancelledError:
-                if self._closing.cancelled():
-                    break
                 cancelled = True
         if cancelled:
             raise asyncio.CancelledError
@@ -405,34 +534,57 @@ class Run:
 
     async def _shut_down(self) -> RunOutcome:
         assert self._pump is not None
-        await asyncio.wait([self._pump])
-        if not self._pump.cancelled():
-            self._pump.exception()
+        # It has ended or was cancelled; operators may hold it for their time, a source by swallowing the cancel.
+        await asyncio.wait([self._pump], timeout=self._drain_timeout + _GRACE)
+        if not self._pump.done():
+            _log.warning("source %s goes on although it was cancelled; it is left to itself", self._source.name)
+        self._end_stream()
         if self._subscription is not None:
             self._subscription.dispose()
+        if not self._tee.done:
+            self._tee.on_error(self._abort or TurnstreamError("the run was closed before it ended"))
         self._outcomes.tracker.finish()
-        try:
-            async with asyncio.timeout(self._drain_timeout):
-                for sink in self._all_sinks:
-                    await self._close_sink(sink)
-        except TimeoutError:
-            for sink in self._all_sinks:
-                if sink.name not in self._lost and sink.name not in self._closed:
-                    self._lost[sink.name] = SinkError(
-                        f"sink {sink.name!r} wasn't drained within {self._drain_timeout} s", sink=sink.name
-                    )
+        await self._close_all()
         return self._outcome()
 
-    _closed: frozenset[str] = frozenset()
+    async def _close_all(self) -> None:
+        """Drain and close all sinks at once, so that none waits for one that hangs; after the deadline, by force."""
+        loop = asyncio.get_running_loop()
+        tasks = [
+            loop.create_task(self._close_sink(sink), name=f"turnstream-close {sink.name}") for sink in self._all_sinks
+        ]
+        tasks += [
+            loop.create_task(credits.aclose(), name=f"turnstream-close operator {number}")
+            for number, credits in enumerate(self._credits, 1)
+        ]
+        late: set[asyncio.Task[None]] = set(tasks)
+        # The second cancel is for an aclose() that the first one came upon in drain().
+        for patience in (self._drain_timeout, _GRACE, _GRACE):
+            if late:
+                _, late = await asyncio.wait(late, timeout=patience)
+            for task in late:
+                task.cancel()
+        for task in late:
+            _log.warning("%s goes on although it was cancelled; it is left to itself", task.get_name())
 
     async def _close_sink(self, sink: Sink) -> None:
         for end in (sink.drain, sink.aclose):
             try:
                 await end()
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    what = f"wasn't drained within {self._drain_timeout:g} s{_left(sink)}"
+                else:
+                    what = "let the cancellation of a task of its own out"
+                self._lose(sink, SinkError(f"sink {sink.name!r} {what}", sink=sink.name))
             except Exception as error:  # noqa: BLE001 - every sink is closed, whatever another does
-                self._lost.setdefault(sink.name, error)
-                _log.warning("sink %s could not be closed: %s", sink.name, error)
-        self._closed |= {sink.name}
+                self._lose(sink, error)
+
+    def _lose(self, sink: Sink, error: Exception) -> None:
+        if sink.name not in self._lost:
+            self._lost[sink.name] = error
+            _log.warning("sink %s could not be closed: %s", sink.name, error)
 
     def _outcome(self) -> RunOutcome:
         tee = self._tee
@@ -462,3 +614,10 @@ class Run:
             bytes=tee.weight,
             statistics={sink.name: dict(sink.statistics()) for sink in self._all_sinks},
         )
+
+
+def _left(sink: Sink) -> str:
+    """What a sink still holds, as far as it says so."""
+    found = sink.statistics()
+    left = [f"{count} {name.replace('_', ' ')}" for name in ("queued", "pending_lines") if (count := found.get(name))]
+    return f" ({', '.join(left)})" if left else ""

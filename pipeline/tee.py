@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from turnstream.messages.errors import AbortedError, SinkError
@@ -17,6 +18,9 @@ __all__ = ["Tee"]
 
 _log = logging.getLogger("turnstream.tee")
 
+# Nothing is cancelled inside a call: such an error is the sink's own, let out of something it awaited.
+_FAULTS = (Exception, asyncio.CancelledError)
+
 
 class Tee:
     """An observer that hands each batch to every sink, in the order they were given.
@@ -25,19 +29,29 @@ class Tee:
     the others get exactly what they would have got without it. What a sink emits while it is called is
     queued until the current batch has reached all sinks.
 
+    Args:
+        sinks: in the order in which they are called.
+        fatal: a sink's fault is to end the run: ``fatal_error`` is set.
+        on_stop: called when the stream has ended, and when ``fatal_error`` was set.
+
     Attributes:
         errors: why a sink was detached, by its name.
         batches: how many batches came; ``items`` and ``weight`` (bytes) likewise.
         error: what ended the stream, None if it completed.
         done: whether it ended.
+        fatal_error: the fault that is to end the run.
     """
 
-    def __init__(self, sinks: Sequence[Sink], *, fatal: bool = False) -> None:
+    def __init__(
+        self, sinks: Sequence[Sink], *, fatal: bool = False, on_stop: Callable[[], None] | None = None
+    ) -> None:
         self._sinks: list[Sink] = list(sinks)
         self._attach()
         self._queue: deque[Sequence[Any]] = deque()
         self._busy = False
         self._fatal = fatal
+        self._on_stop = on_stop
+        self._ending: tuple[Exception | None] | None = None
         self.errors: dict[str, SinkError] = {}
         self.batches = 0
         self.items = 0
@@ -78,13 +92,15 @@ class Tee:
                         result: Any = take(batch)
                         if result is not None:
                             self._refuse(result)
-                    except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
+                    except _FAULTS as error:
                         self._detach(take.__self__, error)  # type: ignore[attr-defined]
-                if not self._queue:
+                if not self._queue or self.done:
                     break
                 batch = self._queue.popleft()
         finally:
             self._busy = False
+        if self._ending is not None:
+            self._end(self._ending[0])
 
     def _refuse(self, result: Any) -> None:
         if inspect.isawaitable(result):
@@ -93,43 +109,65 @@ class Tee:
                 close()
             raise TypeError("on_next returned an awaitable, which nobody awaits; make it a plain function")
 
-    def _detach(self, sink: Sink, cause: Exception) -> None:
-        error = SinkError(f"sink {sink.name!r} raised {type(cause).__name__}: {cause}", sink=sink.name)
-        error.__cause__ = cause
+    def detach(self, sink: Sink, cause: BaseException) -> None:
+        """Go on without a sink that failed outside of a call, and tell the others."""
+        self._detach(sink, cause)
+        self._flush()
+
+    def _detach(self, sink: Sink, cause: BaseException) -> None:
+        if isinstance(cause, SinkError) and cause.sink == sink.name:
+            error = cause
+        else:
+            error = SinkError(f"sink {sink.name!r} raised {type(cause).__name__}: {cause}", sink=sink.name)
+            error.__cause__ = cause
         self.errors.setdefault(sink.name, error)
         self._sinks = [other for other in self._sinks if other is not sink]
         self._attach()
         _log.warning("sink %s detached: %s", sink.name, cause)
+        self._queue.append(Batch((StreamNote(kind="sink_detached", message=str(error)),)))
         if self._fatal and self.fatal_error is None:
             self.fatal_error = error
-        self._queue.append(Batch((StreamNote(kind="sink_detached", message=str(error)),)))
+            if self._on_stop is not None:
+                self._on_stop()
+
+    def _flush(self) -> None:
+        """Deliver what was queued outside of a call."""
+        if self._queue and not self._busy and not self.done:
+            self.on_next(self._queue.popleft())
 
     def on_error(self, error: Exception) -> None:
         """The stream broke: sinks learn it; an abort is a completion (it was wanted)."""
+        self._end(error)
+
+    def on_completed(self) -> None:
+        """The stream completed."""
+        self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._busy:
+            # From inside a sink: the current batch, and what was emitted until now, reaches all first.
+            self._ending = self._ending or (error,)
+            return
+        self._ending = None
+        self._flush()
         if self.done:
             return
         self.done = True
         self.error = error
-        for sink in self._sinks:
+        for sink in list(self._sinks):
             try:
-                if isinstance(error, AbortedError):
+                if error is None or isinstance(error, AbortedError):
                     sink.on_completed()
                 else:
                     sink.on_error(error)
-            except Exception as cause:  # noqa: BLE001 - a sink's fault is never another's
+            except _FAULTS as cause:
                 self._detach(sink, cause)
-
-    def on_completed(self) -> None:
-        """The stream completed."""
-        if self.done:
-            return
-        self.done = True
-        for sink in list(self._sinks):
-            try:
-                sink.on_completed()
-            except Exception as cause:  # noqa: BLE001 - a sink's fault is never another's
-                self._detach(sink, cause)
+        if self._on_stop is not None:
+            self._on_stop()
 
     def close(self) -> None:
         """Deliver nothing more (the run was disposed)."""
         self.done = True
+        self._queue.clear()
+        if self._on_stop is not None:
+            self._on_stop()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
 import recordings
+
+# No test's verdict hangs on how busy the machine is (speed lives in benchmarks).
+hypothesis.settings.register_profile("turnstream", deadline=None)
+hypothesis.settings.load_profile("turnstream")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,53 +1,32 @@
-"""What is measured: floors, turnstream itself, and peers, each as a function of the same chunks.
-
-Every contender returns what it found, so that nobody is fast by leaving something out.
-"""
+"""What is always measured: the floors, and turnstream itself."""
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import orjson
 
+from turnstream.bench.contender import Contender, Found, Given
 from turnstream.bench.floor import floor
-from turnstream.composition import Pipeline
+from turnstream.composition import Pipeline, RunOutcome
 from turnstream.messages.types import AssistantMessage
 from turnstream.operators import Batch, accumulate, decode_sse, parse_events
 from turnstream.sinks import MetricsSink, SinkBase, TranscriptSink, UISink
 from turnstream.sources import from_bytes, in_turn
 
-__all__ = ["FLOORS", "OURS", "Contender", "Found", "scratch_folder"]
+__all__ = ["COUNTING", "FLOOR", "FLOORS", "ORJSON", "OURS", "THREE_SINKS", "scratch_folder"]
 
-Chunks = list[list[bytes]]
-"""Chunks, by answer."""
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What a contender found in the bytes: characters of text and thinking, and blocks; -1: doesn't count."""
-
-    text_characters: int = -1
-    blocks: int = -1
-
-
-class Contender(msgspec.Struct, frozen=True):
-    """One way from bytes to content.
-
-    Attributes:
-        name: what the table calls it.
-        run: takes the chunks by answer; may be a coroutine function.
-        slow: measured on a smaller workload.
-    """
-
-    name: str
-    run: Callable[[Chunks], Found | Awaitable[Found]]
-    slow: bool = False
+FLOOR: Final = "floor (the plain loop)"
+ORJSON: Final = "orjson alone (payloads cut before)"
+COUNTING: Final = "three stages, counting sink"
+THREE_SINKS: Final = "bytes to three sinks"
 
 
 def scratch_folder() -> str:
@@ -56,47 +35,68 @@ def scratch_folder() -> str:
     return tempfile.mkdtemp(prefix="turnstream-bench-", dir=memory if os.access(memory, os.W_OK) else None)
 
 
-def _flat(chunks: Chunks) -> list[bytes]:
-    return [chunk for answer in chunks for chunk in answer] if len(chunks) > 1 else chunks[0]
-
-
 # -- floors ------------------------------------------------------------------------------------------
 
 
-def _floor(chunks: Chunks) -> Found:
-    text = 0
-    blocks = 0
-    for kind, value in floor(_flat(chunks)):
-        blocks += 1
-        if kind != "tool_use":
-            text += len(value)  # type: ignore[arg-type]
-    return Found(text, blocks)
+def _floor(given: Given) -> list[tuple[str, object]]:
+    return floor(given.chunks)
 
 
-def _split(chunks: Chunks) -> Found:
+def _floor_found(out: list[tuple[str, Any]]) -> Found:
+    return Found(
+        text_characters=sum(len(value) for kind, value in out if kind != "tool_use"),
+        blocks=len(out),
+        tool_characters=sum(_characters(value) for kind, value in out if kind == "tool_use"),
+    )
+
+
+def _characters(arguments: Any) -> int:
+    """Of a tool's input, written as the workloads write it."""
+    return len(json.dumps(arguments, ensure_ascii=False))
+
+
+def _payloads(given: Given) -> list[bytes]:
+    events = b"".join(given.chunks).split(b"\n\n")
+    return [event[event.find(b"\ndata: ") + 7 :] for event in events if event]
+
+
+def _orjson_alone(payloads: list[bytes]) -> Found:
+    loads = orjson.loads
+    for payload in payloads:
+        loads(payload)
+    return Found(events=len(payloads))
+
+
+def _split(given: Given) -> Found:
     buffer = b""
-    for chunk in _flat(chunks):
+    count = 0
+    for chunk in given.chunks:
         buffer += chunk
-        buffer = buffer.split(b"\n\n")[-1]
-    return Found()
+        events = buffer.split(b"\n\n")
+        buffer = events.pop()
+        count += len(events)
+    return Found(events=count)
 
 
-def _each_payload(load: Callable[[bytes], Any]) -> Callable[[Chunks], Found]:
-    def run(chunks: Chunks) -> Found:
+def _each_payload(load: Callable[[bytes], Any]) -> Callable[[Given], Found]:
+    def run(given: Given) -> Found:
         buffer = b""
-        for chunk in _flat(chunks):
+        count = 0
+        for chunk in given.chunks:
             buffer += chunk
             events = buffer.split(b"\n\n")
             buffer = events.pop()
+            count += len(events)
             for event in events:
                 load(event[event.find(b"\ndata: ") + 7 :])
-        return Found()
+        return Found(events=count)
 
     return run
 
 
 FLOORS: Final = (
-    Contender("floor (the plain loop)", _floor),
+    Contender(FLOOR, _floor, found=_floor_found),
+    Contender(ORJSON, _orjson_alone, prepare=_payloads),
     Contender("split only", _split),
     Contender("split + orjson", _each_payload(orjson.loads)),
     Contender("split + msgspec", _each_payload(msgspec.json.Decoder().decode)),
@@ -107,7 +107,7 @@ FLOORS: Final = (
 
 
 class _Counting(SinkBase):
-    """Counts finished blocks and their text; sees every event."""
+    """Counts finished blocks and their text; every item reaches it."""
 
     name = "counting"
 
@@ -115,6 +115,7 @@ class _Counting(SinkBase):
         self.text = 0
         self.blocks = 0
         self.items = 0
+        self.inputs: list[Any] = []
 
     def on_next(self, batch: Sequence[Any], /) -> None:
         items = batch.items if isinstance(batch, Batch) else batch
@@ -125,67 +126,93 @@ class _Counting(SinkBase):
                     for block in item.message["content"]:
                         self.blocks += 1
                         self.text += len(block.get("text") or block.get("thinking") or "")
+                        if block["type"] == "tool_use":
+                            self.inputs.append(block["input"])
 
     def found(self) -> Found:
         """What was counted."""
-        return Found(self.text, self.blocks)
+        return Found(self.text, self.blocks, sum(map(_characters, self.inputs)), self.items - self.blocks)
 
 
-def _operator() -> Any:
-    return decode_sse() | parse_events() | accumulate()
+def _pipeline(given: Given) -> Pipeline[Any]:
+    """One stream through one chain; or a session, each answer through a fresh chain of the same operator."""
+    operator = decode_sse() | parse_events() | accumulate()
+    if not given.fresh:
+        return Pipeline(from_bytes(given.chunks)).through(operator)
+    return Pipeline(in_turn((from_bytes(answer) for answer in given.answers), lambda _: operator))
 
 
-def _source(chunks: Chunks) -> Any:
-    """One answer: its bytes. Several: a session, each through a fresh chain."""
-    return in_turn((from_bytes(answer) for answer in chunks), lambda _: _operator())
+def _checked(outcome: RunOutcome) -> None:
+    if not outcome.ok:
+        raise RuntimeError(
+            f"the run ended {outcome.status}: {outcome.error or outcome.sink_errors or outcome.failures}"
+        )
 
 
-async def _stages_rx(chunks: Chunks) -> Found:
+async def _counting(given: Given) -> _Counting:
     sink = _Counting()
-    await Pipeline(from_bytes(_flat(chunks))).through(_operator()).to(sink).run()
-    return sink.found()
+    _checked(await _pipeline(given).to(sink).run())
+    return sink
 
 
-def _stages_bare(chunks: Chunks) -> Found:
+def _no_run(given: Given) -> _Counting:
+    """The stages fed by hand: what Pipeline, tasks and fan-out add is the difference."""
     sink = _Counting()
-    chain = _operator().chain()
-    for chunk in _flat(chunks):
-        sink.on_next(chain.feed((chunk,)))
-    sink.on_next(chain.flush())
-    return sink.found()
+    operator = decode_sse() | parse_events() | accumulate()
+    take = sink.on_next
+    for chunks in given.answers if given.fresh else (given.chunks,):
+        chain = operator.chain()
+        feed = chain.feed
+        for chunk in chunks:
+            take(feed((chunk,)))
+        take(chain.flush())
+    return sink
 
 
-async def _three_sinks(chunks: Chunks) -> Found:
+class _Run:
+    """What a run with all three sinks left behind.
+
+    A plain class on purpose: asyncio.run asks a finished task for its repr, and that of a struct shows all it holds.
+    """
+
+    def __init__(self, folder: str, outcome: RunOutcome, metrics: MetricsSink) -> None:
+        self.folder = folder
+        self.outcome = outcome
+        self.metrics = metrics
+
+
+async def _three_sinks(given: Given) -> _Run:
     folder = scratch_folder()
+    ui, transcript, metrics = UISink(), TranscriptSink(Path(folder) / "t.jsonl"), MetricsSink()
+    return _Run(folder, await _pipeline(given).to(ui, transcript, metrics).run(), metrics)
+
+
+def _three_found(run: _Run) -> Found:
+    """Read the transcript back; the metrics must say the same."""
     try:
-        ui, transcript, metrics = UISink(), TranscriptSink(Path(folder) / "t.jsonl"), MetricsSink()
-        if len(chunks) == 1:
-            pipeline = Pipeline(from_bytes(chunks[0])).through(_operator())
-        else:
-            pipeline = Pipeline(_source(chunks))
-        outcome = await pipeline.to(ui, transcript, metrics).run()
-        if not outcome.ok:
-            raise RuntimeError(f"the run ended {outcome.status}: {outcome.sink_errors or outcome.failures}")
-        report = metrics.report()
-        return Found(-1, sum(report["totals"]["blocks"].values()))
+        _checked(run.outcome)
+        text = tool = blocks = 0
+        with open(Path(run.folder) / "t.jsonl", "rb") as lines:
+            for line in lines:
+                entry = json.loads(line)
+                if entry.get("type") != "assistant":
+                    continue
+                for block in entry["message"]["content"]:
+                    blocks += 1
+                    if block["type"] == "tool_use":
+                        tool += _characters(block["input"])
+                    else:
+                        text += len(block[block["type"]])
+        counted = sum(run.metrics.report()["totals"]["blocks"].values())
+        if counted != blocks:
+            raise RuntimeError(f"the metrics counted {counted} blocks, the transcript holds {blocks}")
+        return Found(text, blocks, tool, run.outcome.items - blocks)
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(run.folder)
 
 
 OURS: Final = (
-    Contender("three stages, counting sink", _stages_rx),
-    Contender("three stages, no Rx", _stages_bare),
-    Contender("bytes to three sinks", _three_sinks),
+    Contender(COUNTING, _counting, found=_Counting.found),
+    Contender("three stages, fed by hand", _no_run, found=_Counting.found),
+    Contender(THREE_SINKS, _three_sinks, found=_three_found),
 )
-
-
-def call(contender: Contender, chunks: Chunks) -> Found:
-    """Run a contender, whatever it is."""
-    result = contender.run(chunks)
-    if isinstance(result, Found):
-        return result
-
-    async def wait() -> Found:
-        return await result
-
-    return asyncio.run(wait())

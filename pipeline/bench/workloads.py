@@ -1,9 +1,9 @@
 """Workloads: byte streams made from a seed, in the shapes that agents meet.
 
 ===  ============================================================================================
-A    many small thinking and text deltas, with escapes and emoji
+A    one long answer of 250,000 small thinking and text deltas, with escapes and emoji
 B    one tool input of 2 MB in fragments of 20 characters (and ½, ¼, ⅛ of it: growth must be linear)
-C    many short answers, each with a text and a tool call
+C    2,000 short answers, each with a text and a tool call
 D    deltas of 2 KB, in answers of 1 MB (memory)
 ===  ============================================================================================
 """
@@ -36,6 +36,7 @@ class Workload(msgspec.Struct, frozen=True):
         answers: the events of each answer as (first, after last), indexes into ``events``.
         text_characters: characters of text and thinking that the deltas carry.
         tool_characters: characters of tool input that the fragments carry.
+        fresh: many short answers, each for a fresh chain of stages.
     """
 
     name: str
@@ -43,6 +44,12 @@ class Workload(msgspec.Struct, frozen=True):
     answers: list[tuple[int, int]]
     text_characters: int
     tool_characters: int
+    fresh: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """How many content blocks it holds."""
+        return sum(event.startswith(b"event: content_block_stop\n") for event in self.events)
 
     def data(self) -> bytes:
         """All bytes."""
@@ -152,12 +159,10 @@ class _Maker:
 
 def _a(maker: _Maker, scale: float) -> None:
     deltas = max(int(250_000 * scale), 200)
-    per_answer = min(5_000, deltas)
-    for _ in range(max(deltas // per_answer, 1)):
-        maker.start()
-        maker.prose(0, "thinking", (maker.words(2) for _ in range(per_answer // 2)))
-        maker.prose(1, "text", (maker.words(2) for _ in range(per_answer // 2)))
-        maker.end("end_turn", per_answer * 2)
+    maker.start()
+    maker.prose(0, "thinking", (maker.words(2) for _ in range(deltas // 2)))
+    maker.prose(1, "text", (maker.words(2) for _ in range(deltas - deltas // 2)))
+    maker.end("end_turn", deltas * 2)
 
 
 def _b(maker: _Maker, scale: float) -> None:
@@ -213,9 +218,9 @@ def make_workload(name: str, *, scale: float = 1.0, seed: int = 7) -> Workload:
         ValueError: an unknown name.
     """
     letter, _, divisor = name.partition("/")
-    if letter not in _MAKERS or (divisor and not divisor.isdigit()):
+    if letter not in _MAKERS or ("/" in name and not (divisor.isdecimal() and int(divisor))):
         raise ValueError(f"no workload {name!r}; there are {', '.join(WORKLOADS)} and fractions such as B/2")
     maker = _Maker(letter, seed)
     _MAKERS[letter](maker, scale / (int(divisor) if divisor else 1))
     workload = maker.done()
-    return Workload(name, workload.events, workload.answers, workload.text_characters, workload.tool_characters)
+    return msgspec.structs.replace(workload, name=name, fresh=letter == "C")

@@ -121,7 +121,9 @@ class SessionSource(Source[B], Generic[A, B]):
             end = error
             self.errors.append((source.name, error))
         finally:
-            stream.close()
+            # A generator has it; a source may give any iterator.
+            if hasattr(stream, "close"):
+                stream.close()
         yield from self._end(source, chain, end, key, weight)
 
     async def _play_live(self, source: Source[A], stream: AsyncIterator[Batch[A]]) -> AsyncGenerator[Batch[B], None]:

@@ -2,10 +2,12 @@
 
 - :class:`VirtualLoop`, :func:`run_virtual`, :func:`virtual_time`: hours of waiting in milliseconds.
 - :func:`check_sink`: does a sink keep its promises?
+- :func:`cancel_everywhere`: a scenario cancelled at each of its steps; is anything left?
 - :class:`RecordingSink`, :func:`record_observable`: what came out, when, on which thread.
 - :func:`sample_items`, :func:`awkward_items`: items to feed; :func:`seeded_ids`, :func:`seeded_clock`.
 """
 
+from turnstream.testing.cancelling import cancel_everywhere
 from turnstream.testing.conformance import check_sink
 from turnstream.testing.ids import seeded_clock, seeded_ids
 from turnstream.testing.recorders import Recorded, RecordingSink, record_observable
@@ -19,6 +21,7 @@ __all__ = [
     "RecordingSink",
     "VirtualLoop",
     "awkward_items",
+    "cancel_everywhere",
     "check_sink",
     "record_observable",
     "run_virtual",

@@ -126,10 +126,16 @@ class RecordingSink(SinkBase):
             await self._next_move()
 
     async def aclose(self) -> None:
-        """Drain and close."""
-        if self._hang == "aclose":
-            await _for_ever()
-        await self.drain()
+        """Drain and close; a cancelled close lets go of what waits."""
+        try:
+            if self._hang == "aclose":
+                await _for_ever()
+            await self.drain()
+        finally:
+            self._queue.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
         self.closed = True
 
     def statistics(self) -> Mapping[str, Any]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from turnstream.messages.types import AssistantMessage
-from turnstream.sinks.metrics.clocks import Clocks, is_tool_block
+from turnstream.sinks.metrics.clocks import TOOL_BLOCKS, Clocks
 from turnstream.sinks.metrics.histogram import Histogram
-from turnstream.sinks.metrics.tally import Tally
+from turnstream.sinks.metrics.tally import LONGEST, Tally, count_word
+from turnstream.sinks.metrics.tools import ToolTimes
+from turnstream.sinks.metrics.traffic import KNOWN_BLOCKS
 from turnstream.sinks.metrics.unapplied import Unapplied
-from turnstream.sinks.metrics.usage import merge_usage, server_tools, token_counts
+from turnstream.sinks.metrics.usage import merge_usage
 
 __all__ = ["Answer"]
+
+_NO_BLOCKS: Final[list[Any]] = []
 
 
 class Answer:
@@ -33,16 +37,17 @@ class Answer:
         blocks: finished blocks by type.
         tools: finished tool uses by name.
         tombstones: how many of its messages were taken back.
-        unapplied: deltas that found no block.
+        clocks: its times, None as long as none is known.
+        unapplied: deltas that found no block, None as long as there is none.
+        untimed: whether thinking came whose text nobody saw.
+        output_is_final: whether a ``message_delta`` said how many output tokens there are.
         block_opened: whether an event opened a block.
         error_event: whether an ``error`` event came.
     """
 
     __slots__ = (
         "_latest",
-        "_output_is_final",
-        "_untimed",
-        "_uuids",
+        "_taken",
         "block_opened",
         "blocks",
         "clocks",
@@ -54,6 +59,7 @@ class Answer:
         "model",
         "open",
         "outcome",
+        "output_is_final",
         "partial_blocks",
         "request_id",
         "started",
@@ -65,11 +71,13 @@ class Answer:
         "tools",
         "unapplied",
         "unfinished_tool_inputs",
+        "untimed",
         "usage",
         "whole",
     )
 
-    def __init__(self, *, message_id: str | None = None, streamed: bool, clocks: Clocks | None = None) -> None:
+    # One is made per answer, so what is rarely needed is made when it is.
+    def __init__(self, message_id: str | None, streamed: bool, clocks: Clocks | None = None) -> None:
         self.message_id = message_id
         self.request_id: str | None = None
         self.model: str | None = None
@@ -84,101 +92,150 @@ class Answer:
         self.error_type: str | None = None
         self.stop_reason: str | None = None
         self.usage: dict[str, Any] = {}
-        self.blocks = Tally()
-        self.tools = Tally()
+        self.blocks: dict[str, int] = {}
+        self.tools: dict[str, int] = {}
         self.partial_blocks = 0
         self.invalid_tool_inputs = 0
         self.unfinished_tool_inputs = 0
         self.tombstones = 0
         self.block_opened = False
         self.error_event = False
-        self.unapplied = Unapplied()
-        self.clocks = clocks if clocks is not None else Clocks()
-        self._output_is_final = False
-        self._untimed = False
-        self._uuids: set[str] = set()
+        self.clocks = clocks
+        self.output_is_final = False
+        self.untimed = False
+        self.unapplied: Unapplied | None = None
+        # By uuid: the messages it took, themselves only while it is open. After its end their uuids.
+        self._taken: dict[str, AssistantMessage | None] | tuple[str, ...] = {}
         self._latest: AssistantMessage | None = None
+
+    @property
+    def timing(self) -> Clocks:
+        """Its clocks, to write to."""
+        clocks = self.clocks
+        if clocks is None:
+            clocks = self.clocks = Clocks()
+        return clocks
+
+    def lacked(self) -> Unapplied:
+        """Deltas that found no block, to write to."""
+        found = self.unapplied
+        if found is None:
+            found = self.unapplied = Unapplied()
+        return found
+
+    def unapplied_deltas(self) -> Tally | None:
+        """Deltas that found no block by type, None if there are none."""
+        if isinstance(self._taken, dict):
+            told = [message for message in self._taken.values() if message and message.unapplied_deltas]
+            if told:
+                return self.lacked().so_far(told)
+        return self.unapplied.so_far(()) if self.unapplied is not None else None
 
     # -- events ----------------------------------------------------------------------------------------
 
-    def start(self, message: dict[str, Any]) -> None:
-        """The ``message`` of a ``message_start``, the same one again included."""
-        self.started = True
-        self._read(message)
-
-    def _read(self, message: dict[str, Any]) -> None:
+    def read(self, message: dict[str, Any]) -> None:
+        """What a message's envelope says, that of a ``message_start`` included."""
         model = message.get("model")
         if isinstance(model, str):
             self.model = model
-        self.set_stop_reason(message.get("stop_reason"))
-        merge_usage(self.usage, message.get("usage"))
-
-    def news(self, delta: Any, usage: Any) -> None:
-        """A ``message_delta``: null or absence never overwrites."""
-        if isinstance(delta, dict):
-            self.set_stop_reason(delta.get("stop_reason"))
+        stop_reason = message.get("stop_reason")
+        if stop_reason is not None:
+            self.set_stop_reason(stop_reason)
+        usage = message.get("usage")
         if isinstance(usage, dict):
-            merge_usage(self.usage, usage)
-            if usage.get("output_tokens") is not None:
-                self._output_is_final = True
+            if self.usage:
+                merge_usage(self.usage, usage)
+            else:
+                self.usage = usage.copy()
 
     def set_stop_reason(self, value: Any) -> None:
         """The last one that isn't null wins; an open set of words."""
-        if value is not None:
-            self.stop_reason = (value if isinstance(value, str) else str(value))[:128]
+        self.stop_reason = (value if isinstance(value, str) else str(value))[:LONGEST]
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def take(self, item: AssistantMessage) -> list[dict[str, Any]]:
-        """A message of the answer: counts what it holds.
+    def knows(self, uuid: str) -> bool:
+        """Whether a message with this uuid was taken."""
+        return uuid in self._taken
+
+    def take(self, item: AssistantMessage, at: float | None, tools: ToolTimes) -> list[Any]:
+        """A message of the answer: counts what it holds, unless the same message came before.
+
+        Args:
+            item: the message.
+            at: when it came, None if nobody knows.
+            tools: told of the tool uses and results in it.
 
         Returns:
-            Its finished blocks; none if the same message came before.
+            Its finished blocks.
         """
-        if item.uuid:
-            if item.uuid in self._uuids:
-                return []
-            self._uuids.add(item.uuid)
-        if item.synthesized_envelope:
-            self.synthesized = True
+        taken = self._taken
+        uuid = item.uuid
+        if uuid in taken:
+            return _NO_BLOCKS
+        if not isinstance(taken, dict):
+            taken = self._taken = dict.fromkeys(taken)
         if self.open:
             # Deltas that can't be applied may come until the answer's end; they are added in place.
-            self.unapplied.watch(item)
+            taken[uuid or f"unnamed {len(taken)}"] = item
         else:
-            self.unapplied.count(item)
+            taken[uuid or f"unnamed {len(taken)}"] = None
+            if item.unapplied_deltas:
+                self.lacked().count(item)
+        if item.synthesized_envelope:
+            self.synthesized = True
         if item.invalid_tool_input:
             self.invalid_tool_inputs += 1
         if item.unfinished_tool_inputs:
             self.unfinished_tool_inputs += len(item.unfinished_tool_inputs)
         content = item.message.get("content")
         if not isinstance(content, list):
-            return []
+            return _NO_BLOCKS
         if item.is_aborted_mid_stream:
             self.partial_blocks += len(content)
             if not self.streamed:
                 self.outcome = "incomplete"
-            return []
-        blocks = []
+            return _NO_BLOCKS
+        counts = self.blocks
         for block in content:
-            if isinstance(block, dict):
-                blocks.append(block)
-                kind = block.get("type")
-                self.blocks.add(kind)
-                if is_tool_block(block):
-                    self.tools.add(block.get("name"))
-                elif (kind == "thinking" and not block.get("thinking")) or kind == "redacted_thinking":
-                    self._untimed = True
-        return blocks
+            if not isinstance(block, dict):
+                continue
+            kind = block.get("type")
+            if not isinstance(kind, str):
+                count_word(counts, kind)
+                kind = ""
+            elif kind in counts:
+                counts[kind] += 1
+            elif kind in KNOWN_BLOCKS:
+                counts[kind] = 1
+            else:
+                count_word(counts, kind)
+            if kind == "text":
+                continue
+            if kind in TOOL_BLOCKS:
+                name = block.get("name")
+                names = self.tools
+                if names or not isinstance(name, str) or len(name) > LONGEST:
+                    count_word(names, name)
+                else:
+                    names[name] = 1
+                tools.used(block, at)
+                continue
+            if "tool_use_id" in block:
+                tools.answered(block, at)
+            if (kind == "thinking" and not block.get("thinking")) or kind == "redacted_thinking":
+                self.untimed = True
+        return content
 
     def read_message(self, item: AssistantMessage) -> None:
         """A message without events: it alone says usage and stop_reason, the last one wins (FAULTS.md 28)."""
         self._latest = item
-        self._read(item.message)
+        self.read(item.message)
 
     def read_again(self) -> None:
         """Read once more what its maker may have updated in place since (WIRE.md §1, accumulation)."""
         if self._latest is not None:
-            self._read(self._latest.message)
+            self.read(self._latest.message)
 
     def release(self) -> None:
         """Read a last time, then hold no message any more."""
@@ -200,8 +257,17 @@ class Answer:
         """
         self.open = False
         self.outcome = outcome
-        self.unapplied.settle()
-        return self.clocks.close(at)
+        taken = self._taken
+        if isinstance(taken, dict):
+            for message in taken.values():
+                if message and message.unapplied_deltas:
+                    self.lacked().count(message)
+            self._taken = tuple(taken)
+        if self.unapplied is not None:
+            self.unapplied.settle()
+        if at is None and self.clocks is None:
+            return None
+        return self.timing.close(at)
 
     def may_fail_after_stop(self, outcome: str) -> bool:
         """Whether a failure with this word is that of this answer, whose ``message_stop`` came just before.
@@ -229,37 +295,3 @@ class Answer:
     def incomplete(self) -> bool:
         """Whether it is known not to be whole: open, or ended other than well."""
         return self.open or self.superseded or self.word not in ("complete", None)
-
-    def row(self) -> dict[str, Any]:
-        """The answer's row in the report."""
-        clocks = self.clocks
-        since = clocks.since_request
-        tokens = token_counts(self.usage)
-        # Thinking without a time of its own would make the rest look faster than it was.
-        timed = self._output_is_final and not (self._untimed and clocks.first_thinking is None)
-        return {
-            "message_id": self.message_id,
-            "request_id": self.request_id,
-            "model": self.model,
-            "streamed": self.streamed and not self.whole,
-            "outcome": self.word,
-            "incomplete": self.incomplete,
-            "superseded": self.superseded,
-            "error_type": self.error_type,
-            "stop_reason": self.stop_reason,
-            **tokens,
-            "server_tool_use": server_tools(self.usage),
-            "usage": dict(self.usage),
-            "blocks": self.blocks.report(),
-            "partial_blocks": self.partial_blocks,
-            "tool_uses": self.tools.report(),
-            "first_byte_ms": since(clocks.first_byte),
-            "first_event_ms": None if self.whole else since(clocks.first_event),
-            "first_thinking_ms": since(clocks.first_thinking),
-            "first_content_ms": since(clocks.first_content),
-            "first_visible_text_ms": since(clocks.first_text),
-            "duration_ms": since(clocks.end),
-            "stream_ms": None if self.whole else clocks.streamed_for(),
-            "tokens_per_s": clocks.rate(tokens["output_tokens"]) if timed else None,
-            "batch_gaps": clocks.gaps_report(),
-        }

@@ -9,20 +9,15 @@ from msgspec import UNSET
 from turnstream.messages.events import CompactionDelta, InputJsonDelta, TextDelta, ThinkingDelta
 from turnstream.sinks.metrics.histogram import Histogram, milliseconds
 
-__all__ = ["FOLD_AT", "Clocks", "is_tool_block"]
+__all__ = ["FOLD_AT", "TOOL_BLOCKS", "Clocks"]
 
-_TOOL_BLOCKS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+TOOL_BLOCKS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+"""The types of blocks that are the model's (or a server's) call of a tool."""
 
 _TEXT: Final = 1
 _THINKING: Final = 2
 FOLD_AT: Final = 512
 """How many arrivals are kept before they are counted."""
-
-
-def is_tool_block(block: dict[str, Any]) -> bool:
-    """Whether a content block is the model's (or a server's) call of a tool."""
-    kind = block.get("type")
-    return isinstance(kind, str) and kind in _TOOL_BLOCKS
 
 
 class Clocks:
@@ -114,7 +109,7 @@ class Clocks:
                 self._saw(_THINKING, at)
             elif self.first_thinking is None:
                 self._wanted |= _THINKING
-        elif kind in _TOOL_BLOCKS or (kind == "compaction" and block.get("content")):
+        elif kind in TOOL_BLOCKS or (kind == "compaction" and block.get("content")):
             self._saw(0, at)
 
     def block_unannounced(self) -> None:
@@ -138,7 +133,7 @@ class Clocks:
             a block is open whose first content is still to come.
         """
         # In the steady state only the last token moves.
-        cls = delta.__class__
+        cls = type(delta)
         if cls is TextDelta:
             if not delta.text:
                 return True

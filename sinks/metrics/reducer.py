@@ -1,4 +1,4 @@
-"""What each item changes: the rules of WIRE.md §1 and §9 as far as numbers are concerned."""
+"""What messages and process items change: the rules of WIRE.md §1 and §9 as far as numbers are concerned."""
 
 from __future__ import annotations
 
@@ -9,184 +9,61 @@ from turnstream.messages import events as e
 from turnstream.messages import types as t
 from turnstream.messages.texts import SYNTHETIC_MODEL, is_synthetic
 from turnstream.sinks.metrics.answer import Answer
-from turnstream.sinks.metrics.clocks import is_tool_block
-from turnstream.sinks.metrics.state import State
+from turnstream.sinks.metrics.events import EVENT_HANDLERS, EventReducer
 from turnstream.sinks.metrics.traffic import error_type, is_opaque_block
-from turnstream.sinks.metrics.usage import merge_usage
 
-__all__ = ["Reducer"]
+__all__ = ["OTHER_HANDLERS", "Reducer"]
 
 # Notes that say: a known delta wasn't applied; their message begins with its type.
 _UNAPPLIED: Final = frozenset({"delta_after_stop", "delta_mismatch", "delta_unapplied"})
-_Handler = Callable[[Any, "float | None"], None]
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-class Reducer(State):
-    """One method for each kind of item, called with the item and its time.
-
-    Attributes:
-        on_event: handlers of stream events other than deltas.
-        on_other: handlers of everything else that counts.
-    """
-
-    def __init__(self, clock_start: float | None, keep_answers: int) -> None:
-        super().__init__(clock_start, keep_answers)
-        self.on_event: dict[type, _Handler] = {
-            e.MessageStart: self._message_start,
-            e.ContentBlockStart: self._block_start,
-            e.ContentBlockStop: self._block_stop,
-            e.MessageDelta: self._message_delta,
-            e.MessageStop: self._message_stop,
-            e.Ping: self._ping,
-            e.ErrorEvent: self._error_event,
-            e.UnknownEvent: self._unknown_event,
-        }
-        self.on_other: dict[type, _Handler] = {
-            t.AssistantMessage: self._assistant,
-            t.UserMessage: self._user,
-            t.SystemMessage: self._system,
-            t.Tombstone: self._tombstone,
-            t.ResponseFailed: self._response_failed,
-            t.StreamNote: self._note,
-            t.RequestStart: self._request_start,
-            t.StreamEventMessage: self._enveloped,
-        }
-
-    # -- events ------------------------------------------------------------------------------------------
-
-    def on_delta(self, delta: Any, at: float | None) -> bool:
-        """A delta that has to be looked into; returns whether the next one has to be, too."""
-        answer = self.stream.answer or self.current(at)
-        if delta.__class__ is e.UnknownDelta:
-            self.traffic.opaque_deltas.add(delta.type)
-            if answer is not None:
-                answer.unapplied.opaque(delta.type)
-            return at is not None
-        if answer is None or at is None:
-            return False
-        return answer.clocks.delta(delta, at)
-
-    def _message_start(self, event: e.MessageStart, at: float | None) -> None:
-        stream = self.stream
-        if at is not None:
-            stream.event(at)
-        message = event.message if isinstance(event.message, dict) else {}
-        wire_id = _text(message.get("id"))
-        answer = stream.answer
-        if answer is not None:
-            same = wire_id is None or wire_id == answer.message_id
-            if same and not answer.tombstones and not answer.block_opened:
-                merge_usage(answer.usage, message.get("usage"))
-                return
-            self.close(None, at, superseded=True)
-        content = message.get("content")
-        whole = isinstance(content, list) and bool(content)
-        loose = stream.loose
-        stream.set_loose(None)
-        if (
-            whole
-            and loose is not None
-            and not loose.streamed
-            and (wire_id == loose.message_id if wire_id is not None else loose.synthesized)
-        ):
-            # What a start holds is emitted before it: these messages were the answer's.
-            if wire_id is None:
-                self.window.unname(loose)
-            answer = loose
-            answer.streamed = answer.open = True
-            answer.clocks = self.clocks(at)
-            stream.open(answer)
-        else:
-            answer = self.open(Answer(message_id=wire_id, streamed=True, clocks=self.clocks(at)))
-        answer.whole = answer.block_opened = whole
-        answer.start(message)
-
-    def _block_start(self, event: e.ContentBlockStart, at: float | None) -> None:
-        if at is not None:
-            self.stream.event(at)
-        block = event.content_block
-        if is_opaque_block(block.get("type")):
-            self.traffic.opaque_blocks.add(block.get("type"))
-        answer = self.stream.answer or self.current(at)
-        if answer is not None:
-            answer.block_opened = True
-            if at is not None:
-                answer.clocks.block_starts(block, at)
-
-    def _block_stop(self, event: e.ContentBlockStop, at: float | None) -> None:
-        answer = self.stream.answer or self.current(at)
-        if answer is not None and at is not None:
-            answer.clocks.block_stops()
-
-    def _message_delta(self, event: e.MessageDelta, at: float | None) -> None:
-        if at is not None:
-            self.stream.event(at)
-        answer = self.stream.answer or self.current(at)
-        if answer is not None:
-            answer.news(event.delta, event.usage)
-
-    def _message_stop(self, event: e.MessageStop, at: float | None) -> None:
-        if self.stream.answer or self.current(at):
-            self.close("complete", at)
-
-    def _ping(self, event: e.Ping, at: float | None) -> None:
-        self.traffic.pings += 1
-        if at is not None:
-            self.stream.event(at)
-
-    def _error_event(self, event: e.ErrorEvent, at: float | None) -> None:
-        kind = error_type(event.error)
-        self.traffic.errors.add(kind)
-        if at is not None:
-            self.stream.event(at)
-        answer = self.current(at)
-        self.stream.error_counted = True
-        if answer is not None:
-            answer.error_event = True
-            answer.error_type = kind[:128]
-
-    def _unknown_event(self, event: e.UnknownEvent, at: float | None) -> None:
-        self.traffic.opaque_events.add(event.type)
-        if at is not None:
-            self.stream.event(at)
-
-    # -- messages ----------------------------------------------------------------------------------------
+class Reducer(EventReducer):
+    """One method for each kind of item that isn't an event, called with the item and its time."""
 
     def _assistant(self, item: t.AssistantMessage, at: float | None) -> None:
         message = item.message
         if message.get("model") == SYNTHETIC_MODEL or item.is_api_error_message or item.is_virtual:
             return
-        message_id = _text(message.get("id"))
         answer = self.stream.answer
         # Behind tombstones come the messages of the next attempt.
-        if answer is None or answer.tombstones or not _belongs(item, message_id, answer):
-            answer = self._loose(item, message_id)
-            if answer is None:
-                return
-        elif answer.request_id is None and item.request_id is not None:
+        if (
+            answer is None
+            or answer.tombstones
+            or (message.get("id") != answer.message_id and not _belongs(item, answer))
+        ):
+            self._without_events(item, _text(message.get("id")), at)
+            return
+        if answer.request_id is None and item.request_id is not None:
             self.window.name_request(answer, item.request_id)
-        loose = not answer.streamed
-        for block in answer.take(item):
-            if is_tool_block(block):
-                self.tools.used(block, at)
-            elif "tool_use_id" in block:
-                self.tools.answered(block, at)
-            if loose and is_opaque_block(block.get("type")):
+        answer.take(item, at, self.tools)
+
+    def _without_events(self, item: t.AssistantMessage, message_id: str | None, at: float | None) -> None:
+        """A message that isn't part of the open answer."""
+        answer = self._loose(item, message_id)
+        if answer is None:
+            return
+        blocks = answer.take(item, at, self.tools)
+        if answer.streamed:
+            return
+        for block in blocks:
+            if isinstance(block, dict) and is_opaque_block(block.get("type")):
                 self.traffic.opaque_blocks.add(block.get("type"))
-        if loose:
-            answer.read_message(item)
+        answer.read_message(item)
 
     def _loose(self, item: t.AssistantMessage, message_id: str | None) -> Answer | None:
         """The answer of a message that isn't part of the open one; None for what isn't the model's."""
         if is_synthetic(item):
             return None
         found = self.window.find(message_id, item.request_id) if message_id is not None else None
-        if found is None or found.open:
-            found = Answer(message_id=message_id, streamed=False)
+        if found is None or found.open or (found.streamed and item.index is not None and not found.knows(item.uuid)):
+            # Live messages (they have an index, those of files don't) all come before their answer's end:
+            # behind it they are another answer's with the same id, whose start holds its whole content.
+            found = Answer(message_id, streamed=False)
             found.request_id = item.request_id
             self.window.add(found)
         if not found.streamed:
@@ -220,11 +97,11 @@ class Reducer(State):
             return
         message_id = _text(message.message.get("id"))
         answer = self.stream.answer
-        if answer is not None and _belongs(message, message_id, answer):
+        if answer is not None and _belongs(message, answer):
             answer.tombstones += 1
             return
         found = self.window.latest(message_id) if message_id is not None else None
-        if found is None and self.stream.last is not None and _belongs(message, message_id, self.stream.last):
+        if found is None and self.stream.last is not None and _belongs(message, self.stream.last):
             found = self.stream.last
         if found is not None:
             found.tombstones += 1
@@ -244,7 +121,7 @@ class Reducer(State):
             answer.outcome = item.outcome
         else:
             # No answer at all: empty, not a stream, or a transport that broke before the first event.
-            answer = self.open(Answer(streamed=True, clocks=self.clocks(at)))
+            answer = self.open(Answer(None, streamed=True, clocks=self.clocks(at)))
             self.close(item.outcome, at)
         if not answer.error_event:
             self.traffic.errors.add(kind)
@@ -258,11 +135,12 @@ class Reducer(State):
         elif item.kind == "synthesized_block":
             answer = self.current(at)
             if answer is not None:
-                answer.clocks.block_unannounced()
+                answer.block_opened = True  # so that the next start is another attempt's
+                answer.timing.block_unannounced()
         elif item.kind in _UNAPPLIED:
             answer = self.current(at)
             if answer is not None:
-                answer.unapplied.noted(item.message.partition(" ")[0])
+                answer.lacked().noted(item.message.partition(" ")[0])
 
     def _request_start(self, item: t.RequestStart, at: float | None) -> None:
         stream = self.stream
@@ -283,9 +161,9 @@ class Reducer(State):
                 event = e.event_from_wire(event)
             except ValueError:
                 return
-        handler = self.on_event.get(event.__class__)
+        handler = EVENT_HANDLERS.get(event.__class__)
         if handler is not None:
-            handler(event, at)
+            handler(self, event, at)
         elif isinstance(event, e.ContentBlockDelta):
             self.on_delta(event.delta, at)
         else:
@@ -293,8 +171,24 @@ class Reducer(State):
         self.traffic.events += 1
 
 
-def _belongs(item: t.AssistantMessage, message_id: str | None, answer: Answer) -> bool:
-    """Whether a message is one of this answer's; where the API sent no id its made-up envelope tells."""
-    if answer.message_id is None:
-        return message_id is None or bool(item.synthesized_envelope)
-    return message_id == answer.message_id
+def _nameless(item: t.AssistantMessage) -> bool:
+    """Whether a message is of an answer to which the API gave no id; its made-up envelope tells."""
+    return bool(item.synthesized_envelope) or not isinstance(item.message.get("id"), str)
+
+
+def _belongs(item: t.AssistantMessage, answer: Answer) -> bool:
+    """Whether a message is one of this answer's."""
+    return _nameless(item) if answer.message_id is None else item.message.get("id") == answer.message_id
+
+
+OTHER_HANDLERS: Final[dict[type, Callable[[Reducer, Any, float | None], None]]] = {
+    t.AssistantMessage: Reducer._assistant,
+    t.UserMessage: Reducer._user,
+    t.SystemMessage: Reducer._system,
+    t.Tombstone: Reducer._tombstone,
+    t.ResponseFailed: Reducer._response_failed,
+    t.StreamNote: Reducer._note,
+    t.RequestStart: Reducer._request_start,
+    t.StreamEventMessage: Reducer._enveloped,
+}
+"""Of everything else that counts."""

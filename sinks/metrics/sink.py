@@ -8,7 +8,9 @@ from typing import Any
 from turnstream.messages.events import ContentBlockDelta, UnknownDelta
 from turnstream.operators.batch import Batch, StreamKey
 from turnstream.sinks.base import Policy, SinkBase
-from turnstream.sinks.metrics.reducer import Reducer
+from turnstream.sinks.metrics.events import EVENT_HANDLERS
+from turnstream.sinks.metrics.reducer import OTHER_HANDLERS, Reducer
+from turnstream.sinks.metrics.rows import row
 from turnstream.sinks.metrics.totals import Totals
 
 __all__ = ["SCHEMA_VERSION", "MetricsSink"]
@@ -39,43 +41,63 @@ class MetricsSink(SinkBase):
         if keep_answers < 1:
             raise ValueError(f"keep_answers must be at least 1, not {keep_answers}")
         self._reducer = Reducer(clock_start, keep_answers)
+        self._traffic = self._reducer.traffic
         self._run_error: str | None = None
 
     def on_next(self, batch: Sequence[Any], /) -> None:
         """Take one batch. A delta costs one look at its class and one at its delta's, unless a clock waits for it."""
         reducer = self._reducer
+        traffic = self._traffic
         items: Sequence[Any] = batch
         at: float | None = None
         key: StreamKey | None = None
         weight = 0
         if isinstance(batch, Batch):
-            items, at, key, weight = batch.items, batch.at, batch.key, batch.weight
-            reducer.traffic.bytes += weight
+            items = batch.items
+            key = batch.key
+            at = batch.at
+            weight = batch.weight
+            traffic.bytes += weight
         stream = reducer.stream if key is reducer.key else reducer.switch(key)
-        timed = at is not None
+        traffic.events += len(items)
         if at is not None:
-            reducer.arrived(at, weight)
-        others = 0
-        # Deltas are looked into only while that can change something: a time is still to be set in this
-        # batch, or no answer is open. Every other item may change that.
-        look = timed or stream.answer is None
-        handler: Callable[[Any, float | None], None] | None
+            self._timed(items, at, weight)
+            return
+        handler: Callable[[Reducer, Any, float | None], None] | None
         for item in items:
-            cls = item.__class__
+            cls = type(item)
             if cls is ContentBlockDelta:
-                delta = item.delta
-                if look or delta.__class__ is UnknownDelta:
-                    look = reducer.on_delta(delta, at)
+                if item.delta.__class__ is UnknownDelta or stream.answer is None:
+                    reducer.on_delta(item.delta, None)
                 continue
-            handler = reducer.on_event.get(cls)
+            handler = EVENT_HANDLERS.get(cls)
             if handler is None:
-                others += 1
-                handler = reducer.on_other.get(cls)
+                traffic.events -= 1
+                handler = OTHER_HANDLERS.get(cls)
                 if handler is None:
                     continue
-            handler(item, at)
-            look = timed or stream.answer is None
-        reducer.traffic.events += len(items) - others
+            handler(reducer, item, None)
+
+    def _timed(self, items: Sequence[Any], at: float, weight: int) -> None:
+        """The same with a time: deltas are looked into only while that can change a clock in this batch."""
+        reducer = self._reducer
+        reducer.arrived(at, weight)
+        look = True
+        handler: Callable[[Reducer, Any, float | None], None] | None
+        for item in items:
+            cls = type(item)
+            if cls is ContentBlockDelta:
+                if look or item.delta.__class__ is UnknownDelta:
+                    look = reducer.on_delta(item.delta, at)
+                continue
+            look = True  # every other item may start a clock
+            handler = EVENT_HANDLERS.get(cls)
+            if handler is None:
+                self._traffic.events -= 1
+                handler = OTHER_HANDLERS.get(cls)
+                if handler is None:
+                    continue
+            handler(reducer, item, at)
 
     def on_error(self, error: Exception, /) -> None:
         """The run broke: the report says so and stays valid."""
@@ -102,10 +124,11 @@ class MetricsSink(SinkBase):
         for answer in reducer.window:
             answer.read_again()
             totals.add(answer)
-            open_gaps = answer.clocks.open_gaps()
+            open_gaps = answer.clocks.open_gaps() if answer.clocks is not None else None
             if open_gaps is not None:
                 gaps.merge(open_gaps)
-            rows.append(answer.row())
+            rows.append(row(answer))
+        totals.settle()
         return {
             "schema_version": SCHEMA_VERSION,
             "incomplete": bool(totals.incomplete_answers) or self._run_error is not None,
@@ -114,7 +137,7 @@ class MetricsSink(SinkBase):
             "answers_left_out": reducer.window.folded,
             "totals": {
                 **totals.report(),
-                **reducer.traffic.report(),
+                **self._traffic.report(),
                 "tool_results": reducer.tools.results.report(),
                 "tool_errors": reducer.tools.errors.report(),
                 "tool_durations": reducer.tools.durations(),
@@ -126,7 +149,7 @@ class MetricsSink(SinkBase):
         """Counters of the sink itself."""
         reducer = self._reducer
         return {
-            "events": reducer.traffic.events,
+            "events": self._traffic.events,
             "answers_held": len(reducer.window),
             "answers_left_out": reducer.window.folded,
             "streams_held": reducer.streams_held,

@@ -78,10 +78,10 @@ class State:
         """A batch with a time came for the current stream; ``weight``: the bytes that caused it."""
         stream = self.stream
         if stream.answer is not None:
-            arrivals = stream.answer.clocks.arrivals
-            arrivals.append(at)
-            if len(arrivals) >= FOLD_AT:
-                stream.answer.clocks.fold()
+            clocks = stream.answer.clocks or stream.answer.timing
+            clocks.arrivals.append(at)
+            if len(clocks.arrivals) >= FOLD_AT:
+                clocks.fold()
         if weight:
             self._chunk = at
             if stream.first_byte is None:
@@ -91,33 +91,55 @@ class State:
 
     # -- answers -----------------------------------------------------------------------------------------
 
-    def open(self, answer: Answer) -> Answer:
-        """``answer`` begins in the current stream."""
-        self.stream.open(answer)
-        self.window.add(answer)
+    def open(self, answer: Answer, *, known: bool = False) -> Answer:
+        """``answer`` begins in the current stream; it is new, or ``known`` because its messages came before."""
+        stream = self.stream
+        answer.held = True
+        stream.answer = answer
+        stream.ended = stream.error_counted = False
+        if not known:
+            self.window.add(answer)
         return answer
 
-    def clocks(self, at: float | None) -> Clocks:
-        """The clocks of an answer that begins at ``at``."""
-        return self.stream.clocks(at, self._chunk if at is not None else None)
+    def clocks(self, at: float | None) -> Clocks | None:
+        """The clocks of an answer that begins at ``at``; None without any time."""
+        stream = self.stream
+        first_byte = stream.first_byte
+        first_event = stream.first_event
+        if at is not None:
+            if first_byte is None:
+                first_byte = self._chunk
+            if first_event is None:
+                first_event = at
+        elif stream.request is None and first_byte is None and first_event is None:
+            return None
+        return Clocks(stream.request, first_byte, first_event, at)
 
     def current(self, at: float | None) -> Answer | None:
         """The open answer; one without a start if there was none yet; None for what is stray after an end."""
         stream = self.stream
         if stream.answer is None and not stream.ended:
-            return self.open(Answer(streamed=True, clocks=self.clocks(at)))
+            return self.open(Answer(None, streamed=True, clocks=self.clocks(at)))
         return stream.answer
 
     def close(self, outcome: str | None, at: float | None, *, superseded: bool = False) -> None:
         """The open answer, if there is one, ends with ``outcome``."""
-        answer = self.stream.answer
+        stream = self.stream
+        answer = stream.answer
         if answer is None:
             return
-        answer.superseded = superseded
         gaps = answer.close(outcome, at)
         if gaps is not None:
             self.gaps.merge(gaps)
-        self.stream.close(same_request=superseded)
+        if stream.last is not None:
+            stream.last.held = False
+        stream.last = answer
+        stream.answer = None
+        stream.ended = True
+        if superseded:
+            answer.superseded = True  # another attempt of the same request follows
+        else:
+            stream.request = stream.first_byte = stream.first_event = None
 
     def supersede_last(self, at: float | None) -> None:
         """Another attempt is coming: the one that is open, or that failed, was replaced."""

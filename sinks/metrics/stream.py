@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from turnstream.sinks.metrics.answer import Answer
-from turnstream.sinks.metrics.clocks import Clocks
 
 __all__ = ["Stream"]
 
@@ -45,28 +44,6 @@ class Stream:
         """An event came; stray ones don't belong to the next answer."""
         if self.first_event is None and not self.ended:
             self.first_event = at
-
-    def clocks(self, at: float | None, chunk: float | None) -> Clocks:
-        """The clocks of an answer that opens at ``at``, in a batch that bytes caused at ``chunk``."""
-        first_byte = self.first_byte if self.first_byte is not None else chunk
-        first_event = self.first_event if self.first_event is not None else at
-        return Clocks(self.request, first_byte, first_event, at)
-
-    def open(self, answer: Answer) -> None:
-        """``answer`` begins."""
-        answer.held = True
-        self.answer = answer
-        self.ended = False
-        self.error_counted = False
-
-    def close(self, *, same_request: bool) -> None:
-        """The open answer ended; unless another attempt of the same request follows, so did its request."""
-        self.forget_last()
-        self.last = self.answer
-        self.answer = None
-        self.ended = True
-        if not same_request:
-            self.request = self.first_byte = self.first_event = None
 
     def forget_last(self) -> None:
         """Nothing will speak of the last answer any more."""

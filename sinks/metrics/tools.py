@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from turnstream.sinks.metrics.histogram import Histogram
-from turnstream.sinks.metrics.tally import OTHER, Tally
+from turnstream.sinks.metrics.tally import LONGEST, OTHER, Tally
 
 __all__ = ["ToolTimes"]
 
@@ -19,7 +19,8 @@ class ToolTimes:
     def __init__(self) -> None:
         self.results = Tally()
         self.errors = Tally()
-        self._open: dict[str, tuple[str | None, float | None]] = {}
+        self._names: dict[str, str | None] = {}  # by id, of the uses that wait
+        self._started: dict[str, float] = {}  # of those with a time
         self._durations: dict[str, Histogram] = {}
 
     def used(self, block: dict[str, Any], at: float | None) -> None:
@@ -28,17 +29,24 @@ class ToolTimes:
         if not isinstance(tool_use_id, str):
             return
         name = block.get("name")
-        self._open[tool_use_id] = (name[:128] if isinstance(name, str) else None, at)
-        if len(self._open) > _OPEN_LIMIT:
-            del self._open[next(iter(self._open))]
+        names = self._names
+        names[tool_use_id] = name[:LONGEST] if isinstance(name, str) else None
+        if at is not None:
+            self._started[tool_use_id] = at
+        elif self._started:
+            self._started.pop(tool_use_id, None)
+        if len(names) > _OPEN_LIMIT:
+            oldest = next(iter(names))
+            del names[oldest]
+            self._started.pop(oldest, None)
 
     def answered(self, block: dict[str, Any], at: float | None) -> None:
         """A result block came, from us or from a server tool. One without its use isn't counted."""
         tool_use_id = block.get("tool_use_id")
-        use = self._open.pop(tool_use_id, None) if isinstance(tool_use_id, str) else None
-        if use is None:
+        if not isinstance(tool_use_id, str) or tool_use_id not in self._names:
             return
-        name, started = use
+        name = self._names.pop(tool_use_id)
+        started = self._started.pop(tool_use_id, None)
         self.results.add(name)
         if _is_error(block):
             self.errors.add(name)

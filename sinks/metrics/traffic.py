@@ -8,9 +8,9 @@ from turnstream.messages.types import SystemMessage
 from turnstream.sinks.metrics.histogram import milliseconds
 from turnstream.sinks.metrics.tally import Tally
 
-__all__ = ["Traffic", "error_type", "is_opaque_block"]
+__all__ = ["KNOWN_BLOCKS", "Traffic", "error_type", "is_opaque_block"]
 
-_KNOWN_BLOCKS: Final = frozenset(
+KNOWN_BLOCKS: Final = frozenset(
     {
         "text",
         "thinking",
@@ -27,13 +27,14 @@ _KNOWN_BLOCKS: Final = frozenset(
         "search_result",
     }
 )
+"""The types of content blocks the API has, besides the results of server tools."""
 
 
 def is_opaque_block(kind: Any) -> bool:
     """Whether a content block's type is none of the API's."""
     if not isinstance(kind, str):
         return True
-    return kind not in _KNOWN_BLOCKS and not kind.endswith("_tool_result")
+    return kind not in KNOWN_BLOCKS and not kind.endswith("_tool_result")
 
 
 def error_type(error: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from turnstream.messages.types import AssistantMessage
 from turnstream.sinks.metrics.tally import Tally
 
@@ -16,25 +18,16 @@ class Unapplied:
     tells. Deltas of unknown types are opaque instead, though messages carry them too.
     """
 
-    __slots__ = ("_found", "_messages", "_noted", "_opaque")
+    __slots__ = ("_found", "_noted", "_opaque")
 
     def __init__(self) -> None:
         self._found: Tally | None = None
-        self._messages: list[AssistantMessage] | None = None
         self._noted: Tally | None = None
         self._opaque: Tally | None = None
 
-    def watch(self, message: AssistantMessage) -> None:
-        """Read ``message`` at the answer's end."""
-        if self._messages is None:
-            self._messages = [message]
-        else:
-            self._messages.append(message)
-
     def count(self, message: AssistantMessage) -> None:
-        """Read ``message`` now: it doesn't change any more."""
-        if message.unapplied_deltas:
-            self._found = _counted(self._found, message)
+        """Read ``message``: it doesn't change any more."""
+        self._found = _counted(self._found, message)
 
     def opaque(self, kind: str | None) -> None:
         """A delta of a type nobody knows came."""
@@ -49,16 +42,15 @@ class Unapplied:
         self._noted.add(kind)
 
     def settle(self) -> None:
-        """The answer ended: read the messages and let them go."""
-        self._found = self.so_far()
-        self._messages = self._noted = self._opaque = None
+        """The answer ended, all its messages were counted: the notes have nothing more to add."""
+        self._found = self.so_far(())
+        self._noted = self._opaque = None
 
-    def so_far(self) -> Tally | None:
-        """The counts, None if there are none."""
+    def so_far(self, messages: Iterable[AssistantMessage]) -> Tally | None:
+        """The counts, those of ``messages`` included, which may still change; None if there are none."""
         found = self._found
-        for message in self._messages or ():
-            if message.unapplied_deltas:
-                found = _counted(Tally(found or ()), message)
+        for message in messages:
+            found = _counted(Tally(found or ()), message)
         if found is None and self._noted is None:
             return None
         found, noted, opaque = found or Tally(), self._noted or Tally(), self._opaque or Tally()

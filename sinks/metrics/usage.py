@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["TOKENS", "merge_usage", "server_tools", "token_counts"]
+__all__ = ["PLAIN_TOKENS", "TOKENS", "merge_usage", "server_tools", "thinking_tokens", "token_counts"]
 
 TOKENS: Final = (
     "input_tokens",
@@ -15,17 +15,19 @@ TOKENS: Final = (
 )
 """The token fields of reports, in order."""
 
-_PLAIN: Final = TOKENS[:-1]
+PLAIN_TOKENS: Final = TOKENS[:-1]
+"""Those that stand in the usage itself."""
 
 
 def merge_usage(usage: dict[str, Any], news: Any) -> None:
     """Overwrite in ``usage`` what is present and not null in ``news``: an explicit 0 overwrites, null doesn't."""
-    if isinstance(news, dict):
-        for key, value in news.items():
-            if value is not None:
-                usage[key] = value
-            else:
-                usage.setdefault(key, None)
+    if not isinstance(news, dict):
+        return
+    for key, value in news.items():
+        if value is not None:
+            usage[key] = value
+        else:
+            usage.setdefault(key, None)
 
 
 def _count(value: Any) -> int | None:
@@ -39,14 +41,15 @@ def token_counts(usage: dict[str, Any]) -> dict[str, int | None]:
     gateways, as ``reasoning_tokens`` there or ``thinking_tokens`` beside it.
     """
     counts: dict[str, int | None] = {}
-    for key in _PLAIN:
+    for key in PLAIN_TOKENS:
         value = usage.get(key)
         counts[key] = value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-    counts["thinking_tokens"] = _thinking(usage)
+    counts["thinking_tokens"] = thinking_tokens(usage)
     return counts
 
 
-def _thinking(usage: dict[str, Any]) -> int | None:
+def thinking_tokens(usage: dict[str, Any]) -> int | None:
+    """How many of the output tokens were thinking, None where the usage doesn't say."""
     details = usage.get("output_tokens_details")
     if isinstance(details, dict):
         for key in ("thinking_tokens", "reasoning_tokens"):

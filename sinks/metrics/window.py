@@ -40,11 +40,10 @@ class Window:
             if answer.request_id is not None:
                 self._by_key[name, answer.request_id] = answer
         while len(answers) > self._limit:
-            if answers[0].held:
-                if not self._drop_oldest_idle():
-                    break
-            else:
+            if not answers[0].held:
                 self._let_go(answers.popleft())
+            elif not self._drop_oldest_idle():
+                break
 
     def _drop_oldest_idle(self) -> bool:
         for position, answer in enumerate(self._answers):
@@ -57,8 +56,14 @@ class Window:
         return False
 
     def _let_go(self, answer: Answer) -> None:
-        self._forget(answer)
-        answer.release()
+        name = answer.message_id
+        if name is not None:
+            if answer.request_id is None and self._latest.get(name) is answer:
+                del self._latest[name]  # as most are
+            else:
+                self._forget(answer)
+        if not answer.streamed:
+            answer.release()
         self.folded += 1
         self._fold(answer)
 

@@ -22,10 +22,10 @@ class AnswerTracker:
         message = event.message
         message_id = message.get("id") if isinstance(message, dict) else None
         answer = self._open.get(key)
-        if answer is not None and not answer.has_lines and message_id is not None:
-            if answer.message_id == message_id:
+        if answer is not None:
+            if not answer.has_lines and message_id is not None and answer.message_id == message_id:
                 return
-        self.end(key, now)
+            answer.ended_at = now
         self._open[key] = OpenAnswer(message_id if isinstance(message_id, str) else None)
 
     def end(self, key: Any, now: float) -> None:
@@ -45,8 +45,10 @@ class AnswerTracker:
         if is_settled(message):
             return None
         answer = self._open.get(key)
+        if answer is not None and not answer.from_message:
+            return answer
         message_id = message.message.get("id")
-        if answer is not None and (not answer.from_message or answer.message_id == message_id):
+        if answer is not None and answer.message_id == message_id:
             return answer
         # A stream without message_start has answers too; only `accumulate` sets an index, and ends follow.
         if message.index is None or message.message.get("stop_reason") is not None:

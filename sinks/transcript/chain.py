@@ -41,6 +41,15 @@ class Chain:
         """Make ``uuid`` a member behind ``before`` (any uuid that was a member, or None). The pointer stays."""
         self._before[uuid] = before
 
+    def append(self, uuid: str) -> str | None:
+        """Make ``uuid`` a member behind the pointer, and move the pointer to it; returns the member before it."""
+        before = self._pointer
+        if before not in self._before:
+            before = self.resolve(before)
+        self._before[uuid] = before
+        self._pointer = uuid
+        return before
+
     def remove(self, uuid: str) -> bool:
         """Take a member out; what hangs on it hangs on the member before it from now on.
 

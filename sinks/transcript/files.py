@@ -122,12 +122,13 @@ class TranscriptFile:
             except OSError as error:
                 raise self._error(f"the folder {folder} can't be made: {error.strerror}") from error
 
-    def write(self, data: bytes) -> Written:
+    def write(self, data: bytes | bytearray) -> Written:
         """Append whole lines. Never raises; in the file are whole lines only, whatever happens."""
         short = 0
         done = 0
         ending = b"\n" if self._unended else b""
-        data = ending + data
+        if ending:
+            data = ending + data
         try:
             fd = self._fd
             if fd is None:

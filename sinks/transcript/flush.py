@@ -18,8 +18,8 @@ __all__ = ["Flusher"]
 
 _log = logging.getLogger("turnstream.transcript")
 
-# Serialized at once, bytes: a longer piece would hold up the loop.
-_GROUP: Final = 1 << 20
+# Serialized at once, bytes: a longer piece would hold up the loop, and memory that is new each time is dear.
+_GROUP: Final = 1 << 18
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 30.0
 _NEVER: Final = float("inf")
@@ -30,7 +30,9 @@ class _Job:
 
     __slots__ = ("data", "entries", "loop", "sizes", "written")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, data: bytes, entries: list[Entry], sizes: list[int]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, data: bytearray, entries: list[Entry], sizes: list[int]
+    ) -> None:
         self.loop = loop
         self.data = data
         self.entries = entries
@@ -63,6 +65,7 @@ class Flusher:
         error: the device's standing error.
         forced: entries up to this number go at once, whatever they are.
         hastened: entries up to this number don't wait for a time.
+        busy: whether a write is in flight or the device failed; else it isn't full.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Flusher:
         self.error: OSError | None = None
         self.forced = 0
         self.hastened = 0
+        self.busy = False
 
     def now(self) -> float:
         """The running loop's time, or the time that loops have by default."""
@@ -114,6 +118,19 @@ class Flusher:
         return len(self._job.data) if self._job is not None else 0
 
     # -- writing -----------------------------------------------------------------------------------------
+
+    def nudge(self, loop: asyncio.AbstractEventLoop | None, now: float) -> None:
+        """Like :meth:`kick`, for what streams by: returns at once if nothing can have ripened.
+
+        Args:
+            loop: the running one.
+            now: its time.
+        """
+        if loop is self._loop and (
+            self._job is not None or (now < self._queue.quiet_until and self._queue.weight <= self._low)
+        ):
+            return
+        self.kick()
 
     def kick(self, *, retry: bool = False) -> None:
         """Start a write if something may go and none is in flight.
@@ -134,6 +151,7 @@ class Flusher:
             job = self._next_job(loop)
             if job is not None:
                 self._job = job
+                self.busy = True
                 self._worker.run(loop, lambda: self._write(job)).add_done_callback(lambda _: self._on_written(job))
                 return
         self._settle()
@@ -157,6 +175,7 @@ class Flusher:
         if due <= loop.time():
             return False
         self._arm(loop, due)
+        self._queue.watch(due)
         return True
 
     def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -176,27 +195,26 @@ class Flusher:
         now = loop.time()
         # Over the low water mark nothing waits for a time: memory is dearer than a fresher usage.
         hastened = queue.last if queue.weight > self._low else self.hastened
+        render = self._render
         entries: list[Entry] = []
-        lines: list[bytes] = []
-        size = 0
-        members = 0
-        while size < _GROUP:
-            entry = queue.pop(now, forced=self.forced, hastened=hastened)
-            if entry is None:
-                break
-            line = self._render(entry)
+        # Not a list of lines: short-lived ones reuse the same memory.
+        data = bytearray()
+        sizes: list[int] = []
+        for entry in queue.ready(now, self.forced, hastened):
+            line = render(entry)
             if line is not None:
-                members += entry.message is not None
                 entries.append(entry)
-                lines.append(line)
-                size += len(line)
+                data += line
+                sizes.append(len(line))
+                if len(data) >= _GROUP:
+                    break
         if not entries:
             return None
-        if not members and not self.begun:
+        if not self.begun and all(entry.message is None for entry in entries):
             # A file without a conversational record is no session.
             queue.put_back(entries)
             return None
-        return _Job(loop, b"".join(lines), entries, [len(line) for line in lines])
+        return _Job(loop, data, entries, sizes)
 
     def _write(self, job: _Job) -> None:
         # In the worker thread.
@@ -210,14 +228,14 @@ class Flusher:
         if self._job is not job or written is None:
             return
         self._job = None
-        done = written.done
-        kept = 0
-        for kept, size in enumerate(job.sizes):  # noqa: B007 - the first one that isn't whole
-            if size > done:
-                break
-            done -= size
-        else:
-            kept = len(job.sizes)
+        kept = len(job.sizes)
+        if written.error is not None:
+            done = written.done
+            for at, size in enumerate(job.sizes):
+                if size > done:
+                    kept = at  # the first one that isn't whole
+                    break
+                done -= size
         self.lines += kept
         self.bytes += written.done
         self.short_writes += written.short
@@ -230,7 +248,14 @@ class Flusher:
             self._recovered()
         self._settle()
         self.kick()
+        self._rest()
         self._wake()
+
+    def _rest(self) -> None:
+        """See whether it is still busy; after a rest it is full above the high water mark again."""
+        self.busy = self._job is not None or self.error is not None
+        if not self.busy:
+            self._was_full = False
 
     # -- failing -----------------------------------------------------------------------------------------
 
@@ -254,6 +279,7 @@ class Flusher:
         self.error = None
         self._gave_up = False
         self._retry_in = _FIRST_RETRY
+        self._rest()
         self._wake()
 
     def failure(self) -> TranscriptError:

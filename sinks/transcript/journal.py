@@ -123,25 +123,28 @@ class Journal:
     # -- queueing ----------------------------------------------------------------------------------------
 
     def is_new(self, message: Any) -> bool:
-        """Whether ``message`` is a member that isn't held yet; one that is held is counted."""
-        if not is_member(message):
-            return False
+        """Whether the member ``message`` isn't held yet; one that is held is counted."""
         if message.uuid and self.chain.seen(message.uuid):
             self.counts["duplicates"] += 1
             return False
         return True
 
+    def add_new(self, message: Any, now: float, answer: OpenAnswer | None) -> None:
+        """:meth:`add` the member ``message`` unless it is held."""
+        uuid = message.uuid
+        if uuid and self.chain.seen(uuid):
+            self.counts["duplicates"] += 1
+        else:
+            self.add(message, now, answer)
+
     def add(self, message: Any, now: float, answer: OpenAnswer | None) -> None:
         """Make a new member the last of the chain and queue its line."""
-        chain = self.chain
         uuid = message.uuid or self._ids("transcript")
-        before = chain.pointer
-        chain.add(uuid, before)
-        chain.pointer = uuid
+        before = self.chain.append(uuid)
         if self._keep:
             self.messages.append(message)
             return
-        entry = Entry(message, now, uuid=uuid, before=before, answer=answer)
+        entry = Entry(message, now, uuid, before, None, answer)
         if self._title is None:
             self.queue.add(entry)
         else:
@@ -181,6 +184,8 @@ class Journal:
         if message is None:
             return entry.line
         try:
+            if message.__class__ is AssistantMessage and self._redact is None:
+                return self.envelope.line(message, entry.uuid, self.chain.resolve(entry.before))
             return self._line(message, entry)
         except Exception as error:  # noqa: BLE001 - an object's own code; the other lines must go on
             self.chain.remove(entry.uuid)

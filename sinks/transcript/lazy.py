@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from turnstream.messages.texts import SYNTHETIC_MODEL
 from turnstream.messages.types import AssistantMessage, Message, SystemMessage, UserMessage
@@ -30,7 +31,7 @@ _FRAME: Final = 600
 _LEAVES: Final = 4000
 
 
-class OpenAnswer:
+class OpenAnswer(Struct, eq=False):
     """One answer of a stream, from its start to its end.
 
     Attributes:
@@ -41,53 +42,39 @@ class OpenAnswer:
         ended_at: when it ended; None while it is open.
     """
 
-    __slots__ = ("ended_at", "from_message", "has_lines", "message_id", "newest")
-
-    def __init__(self, message_id: str | None, *, from_message: bool = False) -> None:
-        self.message_id = message_id
-        self.from_message = from_message
-        self.has_lines = False
-        self.newest: Entry | None = None
-        self.ended_at: float | None = None
+    message_id: str | None
+    from_message: bool = False
+    has_lines: bool = False
+    newest: Entry | None = None
+    ended_at: float | None = None
 
 
-class Entry:
-    """One line to be.
+class Entry(Struct, eq=False):
+    """One line to be. A Struct because some are made per answer, at a quarter of a class's time.
 
     Attributes:
         message: the chain member that is serialized when its turn comes; None if ``line`` is ready.
         uuid: the member's id, empty for other lines.
         before: the member before it in the chain, as of now.
         line: a ready line with its line end.
-        answer: the open answer it belongs to.
+        answer: the open answer it belongs to; only what isn't settled belongs to one.
         recorded_at: when it was queued.
-        weight: about how many bytes it has.
+        weight: about how many bytes it has; this and what follows is the queue's to set.
         seq: its number, counted over the queue's life.
         settled: nothing about it changes any more.
+        dead: taken out of the queue.
     """
 
-    __slots__ = ("answer", "before", "dead", "line", "message", "recorded_at", "seq", "settled", "uuid", "weight")
-
-    def __init__(
-        self,
-        message: Message | None,
-        recorded_at: float,
-        *,
-        uuid: str = "",
-        before: str | None = None,
-        line: bytes | None = None,
-        answer: OpenAnswer | None = None,
-    ) -> None:
-        self.message = message
-        self.uuid = uuid
-        self.before = before
-        self.line = line
-        self.answer = answer
-        self.recorded_at = recorded_at
-        self.weight = len(line) if line is not None else weigh(message)
-        self.seq = 0
-        self.settled = message is None or is_settled(message)
-        self.dead = False
+    message: Message | None
+    recorded_at: float
+    uuid: str = ""
+    before: str | None = None
+    line: bytes | None = None
+    answer: OpenAnswer | None = None
+    weight: int = 0
+    seq: int = 0
+    settled: bool = False
+    dead: bool = False
 
     def ripe_at(self) -> float | None:
         """When it may go, provided that all before it have gone; None: at an event that has no time yet."""
@@ -110,7 +97,10 @@ def is_settled(message: Message) -> bool:
     """Whether nobody updates the message in place: only what a stream made is (WIRE.md §1, accumulation)."""
     if not isinstance(message, AssistantMessage):
         return True
-    if message.is_aborted_mid_stream or message.is_api_error_message or "raw" in message.__dict__:
+    if message.is_aborted_mid_stream or message.is_api_error_message:
+        return True
+    # By getattr: a look into __dict__ makes one for each message, which stays.
+    if getattr(message, "raw", None) is not None:
         return True
     return message.message.get("model") == SYNTHETIC_MODEL
 
@@ -122,63 +112,64 @@ class LazyQueue:
         weight: about how many bytes wait.
         members: how many chain members wait.
         last: the number of the newest entry, 0 if there never was one.
+        quiet_until: if not 0, then only time can let the next one go, and not before this. Set by who
+            looked (:meth:`watch`); 0 again as soon as another one may be the next.
     """
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
-        self._by_uuid: dict[str, Entry] = {}
-        self._live = 0
+        self._dead = 0
         self.weight = 0
         self.members = 0
         self.last = 0
+        self.quiet_until = 0.0
 
     def __len__(self) -> int:
-        return self._live
+        return len(self._entries) - self._dead
 
     def __iter__(self) -> Iterator[Entry]:
         return (entry for entry in self._entries if not entry.dead)
 
-    def __contains__(self, uuid: object) -> bool:
-        return uuid in self._by_uuid
-
     def add(self, entry: Entry) -> None:
         """Queue one more."""
-        self.last += 1
-        entry.seq = self.last
-        if entry.answer is not None and not entry.settled:
-            entry.answer.newest = entry
-            entry.answer.has_lines = True
+        self.last = entry.seq = self.last + 1
+        message = entry.message
+        if message is None:
+            entry.settled = True
+            weight = len(entry.line or b"")
+        else:
+            answer = entry.answer
+            if answer is None:
+                entry.settled = is_settled(message)
+            else:
+                answer.newest = entry
+                answer.has_lines = True
+            weight = weigh(message)
+            self.members += 1
+        entry.weight = weight
+        self.weight += weight
         self._entries.append(entry)
-        self._count(entry)
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         """Queue again, before all others, what could not be written; its values count as final."""
         for entry in reversed(list(entries)):
             entry.settled = True
             self._entries.appendleft(entry)
-            self._count(entry)
-
-    def _count(self, entry: Entry) -> None:
-        self._live += 1
-        self.weight += entry.weight
-        if entry.message is not None:
-            self.members += 1
-            self._by_uuid[entry.uuid] = entry
-
-    def _discount(self, entry: Entry) -> None:
-        self._live -= 1
-        self.weight -= entry.weight
-        if entry.message is not None:
-            self.members -= 1
-            del self._by_uuid[entry.uuid]
+            self.weight += entry.weight
+            self.members += entry.message is not None
+        self.quiet_until = 0.0
 
     def drop(self, uuid: str) -> bool:
         """Take a member out; False if it isn't in the queue."""
-        entry = self._by_uuid.get(uuid)
-        if entry is None:
+        # Searched from the end: rare, and it is among the newest. An index would cost every line.
+        entry = next((e for e in reversed(self._entries) if e.uuid == uuid and not e.dead), None)
+        if entry is None or entry.message is None:
             return False
-        self._discount(entry)
+        self.members -= 1
+        self.weight -= entry.weight
         entry.dead = True
+        self._dead += 1
+        self.quiet_until = 0.0
         answer = entry.answer
         if answer is not None and answer.newest is entry:
             answer.newest = next((e for e in reversed(self._entries) if e.answer is answer and not e.dead), None)
@@ -187,12 +178,16 @@ class LazyQueue:
     def head(self) -> Entry | None:
         """The next one to go."""
         entries = self._entries
-        while entries and entries[0].dead:
+        while entries:
+            entry = entries[0]
+            if not entry.dead:
+                return entry
             entries.popleft()
-        return entries[0] if entries else None
+            self._dead -= 1
+        return None
 
-    def pop(self, now: float, *, forced: int = 0, hastened: int = 0) -> Entry | None:
-        """Take the next one, if it may go.
+    def ready(self, now: float, forced: int = 0, hastened: int = 0) -> Iterator[Entry]:
+        """Take one after the other, as far as they may go.
 
         Args:
             now: seconds.
@@ -200,22 +195,39 @@ class LazyQueue:
             hastened: entries up to this number go without waiting for a time, but the newest line of an
                 open answer stays (and what is behind it).
         """
-        entry = self.head()
-        if entry is None:
-            return None
-        if entry.seq > forced and not entry.settled:
-            at = entry.ripe_at()
-            if at is None or (at > now and entry.seq > hastened):
-                return None
-        self._entries.popleft()
-        self._discount(entry)
-        answer = entry.answer
-        if answer is not None:
-            # No cycle is left behind, and an entry that is put back is settled.
-            entry.answer = None
-            if answer.newest is entry:
-                answer.newest = None
-        return entry
+        entries = self._entries
+        self.quiet_until = 0.0
+        while entries:
+            entry = entries[0]
+            if entry.dead:
+                entries.popleft()
+                self._dead -= 1
+                continue
+            if entry.seq > forced and not entry.settled:
+                at = entry.ripe_at()
+                if at is None or (at > now and entry.seq > hastened):
+                    return
+            entries.popleft()
+            self.weight -= entry.weight
+            if entry.message is not None:
+                self.members -= 1
+            answer = entry.answer
+            if answer is not None:
+                # No cycle is left behind, and an entry that is put back is settled.
+                entry.answer = None
+                if answer.newest is entry:
+                    answer.newest = None
+            yield entry
+
+    def pop(self, now: float) -> Entry | None:
+        """Take the next one, if it may go by itself."""
+        return next(self.ready(now), None)
+
+    def watch(self, due: float) -> None:
+        """Remember that the next one goes at ``due``, if no event can make that earlier: its answer is over."""
+        answer = self._entries[0].answer
+        if answer is not None and answer.ended_at is not None:
+            self.quiet_until = due
 
     def due(self, *, member: bool = False) -> float | None:
         """When the next one (with ``member``: the first chain member) may go; None if only an event can tell."""
@@ -229,7 +241,16 @@ def weigh(message: Any) -> int:
     """About how many bytes the line of ``message`` will have: cheap, and never far below."""
     cls = message.__class__
     if cls is AssistantMessage:
-        return _FRAME + _weigh(message.message.get("content"))
+        content = message.message.get("content")
+        if content.__class__ is list and len(content) == 1:
+            content = content[0]  # what `accumulate` makes
+            if content.__class__ is dict:
+                text = content.get("text")
+                if text.__class__ is str and len(content) == 2:
+                    return _FRAME + len(text)
+                if content.get("type") == "tool_use":
+                    content = content.get("input")  # ids and names are short
+        return _FRAME + _weigh(content)
     if cls is UserMessage:
         total = _FRAME + _weigh(message.message.get("content"))
         output = message.tool_use_result
@@ -240,19 +261,30 @@ def weigh(message: Any) -> int:
 
 
 def _weigh(payload: Any) -> int:
+    cls = payload.__class__
+    if cls is str:
+        return len(payload)
+    if cls is not dict and cls is not list and cls is not tuple:
+        return 0
     total = 0
-    stack: list[Any] = [payload]
     leaves = _LEAVES
-    while stack and leaves:
-        value = stack.pop()
-        leaves -= 1
-        cls = value.__class__
-        if cls is str:
-            total += len(value)
-        elif cls is dict:
-            total += 16 * len(value)
-            stack += value.values()
-        elif cls is list or cls is tuple:
-            stack += value
-    # What wasn't looked at counts as a short word each.
+    stack: list[Any] = [payload]
+    while stack and leaves > 0:
+        container = stack.pop()
+        count = len(container)
+        values: Iterable[Any] = container
+        if container.__class__ is dict:
+            total += 16 * count
+            values = container.values()
+        if count > leaves:
+            # What isn't looked at counts as a short word each.
+            total += 8 * (count - leaves)
+            values = islice(values, leaves)
+        leaves -= count
+        for value in values:
+            cls = value.__class__
+            if cls is str:
+                total += len(value)
+            elif cls is dict or cls is list or cls is tuple:
+                stack.append(value)
     return total + 8 * len(stack)

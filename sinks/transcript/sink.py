@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from turnstream.messages.errors import TranscriptError
-from turnstream.messages.events import MessageStart, MessageStop
+from turnstream.messages.events import (
+    ContentBlockDelta,
+    ContentBlockStart,
+    ContentBlockStop,
+    MessageStart,
+    MessageStop,
+)
 from turnstream.messages.ids import Clock, IdSource, random_ids, system_clock
 from turnstream.messages.types import (
     RESULT_TYPES,
@@ -33,7 +40,7 @@ from turnstream.sinks.transcript.lines import Envelope
 
 __all__ = ["TranscriptSink"]
 
-# Everything else, deltas above all, passes at the cost of one lookup.
+# Everything else passes at the cost of one lookup; what there is most of, at that of a comparison.
 _INTERESTING: Final = frozenset(
     {*RESULT_TYPES, MessageStart, MessageStop, OpaqueRecord, RequestStart, ResponseFailed, StreamNote, Tombstone}
 )
@@ -82,6 +89,7 @@ class TranscriptSink(SinkBase):
 
     name = "transcript"
     policy: Policy = "block"
+    wants_deltas = False  # lines are made of messages
 
     def __init__(
         self,
@@ -200,19 +208,34 @@ class TranscriptSink(SinkBase):
             key, items = carrier.key, carrier.items
         else:
             key, items = None, carrier
-        interesting = _INTERESTING
-        now = -1.0
+        loop = now = None
         for item in items:
-            if item.__class__ in interesting:
-                if now < 0:
-                    now = self._flusher.now()
-                self._on_item(item, key, now)
-        if now >= 0:
-            self._flusher.kick()
+            cls = item.__class__
+            if (
+                cls is ContentBlockDelta
+                or cls is ContentBlockStop
+                or cls is ContentBlockStart
+                or cls not in _INTERESTING
+            ):
+                continue
+            if now is None:
+                loop = asyncio._get_running_loop()
+                now = loop.time() if loop is not None else time.monotonic()
+            self._on_item(item, cls, key, now)
+        if now is not None:
+            self._flusher.nudge(loop, now)
 
-    def _on_item(self, item: Any, key: Any, now: float) -> None:
-        cls = item.__class__
-        if cls is MessageStop or cls is ResponseFailed or cls is RequestStart:
+    def _on_item(self, item: Any, cls: type[Any], key: Any, now: float) -> None:
+        if cls is AssistantMessage:
+            if item.extra is not None and is_foreign(item, self._envelope.session_id):
+                self._refuse(item)
+                return
+            answer = self._answers.of_streamed(item, key, now)
+            if item.is_virtual is not True:
+                if self._closed or not self._opened:
+                    self._check_open()
+                self._journal.add_new(item, now, answer)
+        elif cls is MessageStop or cls is ResponseFailed or cls is RequestStart:
             self._answers.end(key, now)
         elif cls is MessageStart:
             self._answers.start(item, key, now)
@@ -220,10 +243,12 @@ class TranscriptSink(SinkBase):
             if item.kind == "no_message_stop":
                 self._answers.end(key, now)
         elif is_foreign(item, self._envelope.session_id):
-            self._journal.refuse("foreign_messages", f"a message of session {session_of(item)} was refused")
+            self._refuse(item)
         else:
-            answer = self._answers.of_streamed(item, key, now) if cls is AssistantMessage else None
-            self._take(item, now, answer)
+            self._take(item, now, None)
+
+    def _refuse(self, item: Any) -> None:
+        self._journal.refuse("foreign_messages", f"a message of session {session_of(item)} was refused")
 
     def _take(self, message: Any, now: float, answer: OpenAnswer | None) -> None:
         journal = self._journal
@@ -234,11 +259,13 @@ class TranscriptSink(SinkBase):
             self._check_not_closed()
             journal.add_opaque(message, now)
         elif is_member(message):
-            # Open first: only then it is known what is held.
-            if self._closed or not self._opened:
-                self._check_open()
-            if journal.is_new(message):
-                journal.add(message, now, answer)
+            self._add(message, now, answer)
+
+    def _add(self, message: Any, now: float, answer: OpenAnswer | None) -> None:
+        # Open first: only then it is known what is held.
+        if self._closed or not self._opened:
+            self._check_open()
+        self._journal.add_new(message, now, answer)
 
     def on_error(self, error: Exception, /) -> None:
         """The run broke: nothing changes any more, so all that is queued goes."""
@@ -337,7 +364,8 @@ class TranscriptSink(SinkBase):
 
     def full(self) -> bool:
         """Whether the source should wait; also while the device fails (WIRE.md §3, *Append*)."""
-        return self._flusher.full()
+        flusher = self._flusher
+        return flusher.busy and flusher.full()
 
     async def room(self) -> None:
         """Return once it is no longer full.

@@ -244,10 +244,14 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     assert sum(1 for r in lines(out.read_bytes()) if r["type"] == "assistant") == 2000
 
 
-def test_interrupt_is_130_and_keeps_what_came(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_keeps_what_came_and_says_what_is_lost(tmp_path: Path, number: signal.Signals, status: int) -> None:
     out = tmp_path / "t.jsonl"
     process = subprocess.Popen(
-        [sys.executable, "-m", "turnstream", "replay", "-", "--output", "items", "--transcript", str(out)],
+        [
+            *(sys.executable, "-m", "turnstream", "replay", TEXT, "-", TOOLS, "--output", "items"),
+            *("--metrics", "none", "--transcript", str(out)),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -261,15 +265,45 @@ def test_interrupt_is_130_and_keeps_what_came(tmp_path: Path) -> None:
     for line in process.stdout:
         if b"input_json_delta" in line:
             break
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    process.send_signal(number)
+    assert process.wait(60) == status
     told = process.stderr.read()
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
     assert b"Traceback" not in told
+    last = told.decode().splitlines()[-1]
+    assert last.startswith(f"turnstream: {number.name}: the open answer was cut off: 1 content block kept; ")
+    assert "the input of tool Write is unfinished, kept as text" in last
+    assert "1 of 3 files were not played" in last
     records = lines(out.read_bytes())
+    assert f"{out} holds {len(records)} new lines" in last
     (marked,) = [r for r in records if r.get("isAbortedMidStream")]
     assert marked["unfinishedToolInputs"][0]["name"] == "Write"
+
+
+@pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})])
+def test_an_output_that_nobody_reads_cannot_hold_it(tmp_path: Path, number: signal.Signals, ends: set[int]) -> None:
+    big = tmp_path / "big.sse"
+    big.write_bytes(TEXT.read_bytes() * 2000)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "turnstream", "replay", str(big), "--output", "items"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()  # it runs; the rest fills the pipe
+    while process.poll() is None:
+        process.send_signal(number)
+        try:
+            process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            pass
+    told = process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()
+    assert process.returncode in ends
+    assert b"Traceback" not in told
 
 
 def _on_a_terminal(arguments: list[str], env: dict[str, str]) -> bytes:

@@ -23,6 +23,7 @@ from turnstream.messages.errors import (
     SSEError,
     StreamIdleTimeout,
     TranscriptError,
+    TransportError,
     TurnstreamError,
 )
 
@@ -38,6 +39,7 @@ SAMPLES = [
     APIError("busy", error_type="overloaded_error", status=529, request_id="req_1", retryable=True),
     AbortedError("user"),
     SourceError("gone", file="x"),
+    TransportError("reset", retryable=False),
     TranscriptError("full"),
     SinkError("raised", sink="ui"),
 ]
@@ -102,6 +104,8 @@ def test_a_message_says_what_where_and_what_to_do() -> None:
         (APIError("x", error_type="t", retryable=True), True),
         (AbortedError(), False),
         (SourceError("x"), False),
+        (TransportError("x"), True),
+        (TransportError("x", retryable=False), False),
     ],
 )
 def test_what_may_be_retried(error: TurnstreamError, retryable: bool) -> None:

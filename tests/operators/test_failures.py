@@ -18,6 +18,7 @@ from turnstream.messages import (
     SourceError,
     SSEError,
     StreamIdleTimeout,
+    TransportError,
     TurnstreamError,
 )
 from turnstream.operators import as_exception, is_retryable
@@ -152,3 +153,12 @@ def test_an_api_failure_keeps_its_fields_as_an_exception() -> None:
     protocol = as_exception(failed("protocol_error(t)"))
     assert isinstance(protocol, ProtocolError)
     assert protocol.kind == "t"
+
+
+@pytest.mark.parametrize("retryable", [True, False])
+def test_a_broken_connection_keeps_its_class_and_whether_it_may_be_retried(retryable: bool) -> None:
+    told = error_object(TransportError("reset", retryable=retryable))
+    assert told == {"type": "transport_error", "message": "reset", "retryable": retryable}
+    error = as_exception(ResponseFailed(error=told, outcome=outcome_of(TransportError("reset"), 2)), file="f")
+    assert type(error) is TransportError
+    assert (error.retryable, str(error)) == (retryable, "reset (f)")

@@ -121,7 +121,15 @@ def test_a_broken_payload_is_noted_with_its_place(payload: bytes) -> None:
     assert (note.kind, note.event_number, note.byte_offset) == ("event_error", 2, len(first))
 
 
-@pytest.mark.parametrize("payload", [*BROKEN, b'{"type":"content_block_start","index":0}'])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        *BROKEN,
+        b'{"type":"content_block_start","index":0}',
+        b'{"type":"ping","x":"\xff"}',
+        b'{"type":"ping","x":1e400}',
+    ],
+)
 def test_strict_ends_with_an_event_error_after_what_came_before(payload: bytes) -> None:
     out: list[Any] = []
     batches = run_batches([[f.sse(f.PING, raw(payload), f.STOP)]], decode_sse() | parse_events(strict=True))
@@ -337,6 +345,13 @@ def test_every_item_knows_its_event_number_and_byte_offset(sizes: Sequence[int])
         (MessageStop, (8, starts[8])),
     ]
     assert [(type(item), place) for item, place in located(data, sizes)] == expected
+
+
+@pytest.mark.parametrize("before", [b"", b": a comment\n\nretry: 1\n\n"], ids=["plain", "exact path"])
+def test_invalid_utf8_is_noted_also_where_the_payload_is_broken(before: bytes) -> None:
+    items = parse(before, raw(b'{"type":\xff'), f.PING)
+    assert [item.kind for item in items if isinstance(item, StreamNote)] == ["invalid_utf8", "event_error"]
+    assert isinstance(items[-1], Ping)
 
 
 def test_strict_fault_leaves_nothing_behind_it() -> None:

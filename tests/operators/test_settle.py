@@ -83,6 +83,22 @@ def test_the_rest_keeps_its_order_behind_what_is_held() -> None:
     assert out[0] is before
 
 
+@pytest.mark.parametrize("ident", ["a", None], ids=["with id", "without id"])
+@pytest.mark.parametrize("content", [[f.text_block("whole")], "whole"], ids=["blocks", "text"])
+def test_what_a_start_holds_already_waits_for_the_answers_end_too(ident: str | None, content: Any) -> None:
+    events = [event_from_wire(p) for p in (f.start(ident, content=content), f.PING, f.turn(), f.STOP)]
+    operator = accumulate(ids=seeded_ids(1), clock=seeded_clock()) | settle()
+    batches = [names(batch) for batch in run_batches([[event] for event in events], operator)]
+    assert batches[-1] == ["AssistantMessage", "MessageStop"]
+    assert "AssistantMessage" not in [name for batch in batches[:-1] for name in batch]
+
+
+def test_what_a_superseded_start_held_is_dropped_too() -> None:
+    out = settled(f.start("a", content=[f.text_block("whole")]), f.start("b"), f.says("z"), f.turn(), f.STOP)
+    assert not [item for item in out if isinstance(item, Tombstone)]
+    assert [m.message["content"][0]["text"] for m in out if isinstance(m, AssistantMessage)] == ["z"]
+
+
 def test_a_superseded_attempt_is_dropped_with_its_tombstones_and_counted_once() -> None:
     out = settled(f.start("a"), f.says("x", 0), f.says("y", 1), f.start("b"), f.says("z"), f.turn(), f.STOP)
     assert not [item for item in out if isinstance(item, Tombstone)]

@@ -127,6 +127,16 @@ def test_strict_is_a_fault_after_the_events_before_it() -> None:
         assert [event.data for event in caught.value.kept] == [b"1"]
 
 
+def test_strict_is_a_fault_for_an_event_that_the_end_cuts_off() -> None:
+    with pytest.raises(SSEError, match="ended inside an event") as caught:
+        run_stages([b"data: 1\n\nfoo: x\ndata: {half"], decode_sse(strict=True))
+    assert (caught.value.event_number, caught.value.byte_offset) == (2, 9)
+    assert [event.data for event in caught.value.kept] == [b"1"]
+    assert [event.data for event in run_stages([b"data: 1\n\ndata: 2"], decode_sse(strict=True))] == [b"1", b"2"]
+    with pytest.raises(SSEError):  # and nothing stands behind the fault
+        run_stages([b"foo: x\ndata: {half"], decode_sse(strict=True))
+
+
 def test_strict_does_not_wait_for_the_end() -> None:
     decoder = SSEDecoder(max_event_bytes=20, strict=True)
     assert not decoder.feed([b"data: " + b"x" * 14])

@@ -107,6 +107,16 @@ def test_a_broken_source_is_one_failed_answer_and_the_next_is_played(error: Exce
     assert source.errors == [("broken", error)]
 
 
+def test_a_source_may_give_any_iterator() -> None:
+    class Listed(Source[bytes]):
+        def batches(self) -> Iterator[Batch[bytes]]:
+            return iter([Batch((WHOLE,), None, None, len(WHOLE))])  # which can't be closed
+
+    played = session(Listed(), from_bytes(WHOLE))
+    assert [outcome.word for outcome in answer_outcomes(items_of(pull(played)))] == ["complete", "complete"]
+    assert played.errors == []
+
+
 def test_a_missing_file_is_one_failed_answer_and_the_next_is_played(tmp_path: Path) -> None:
     source = session(from_file(tmp_path / "missing"), from_bytes(b"", name="empty"), from_bytes(WHOLE))
     items = items_of(pull(source))

@@ -100,6 +100,42 @@ def test_a_whole_start_with_the_same_id_supersedes() -> None:
     ]
 
 
+def test_a_start_without_id_after_a_block_nobody_opened_is_another_attempt() -> None:
+    report = meter(emitted(start("a", usage=usage(100)), text(0, "x"), start(None, usage=usage(30)), GOOD))
+    assert [(r["message_id"], r["superseded"], r["blocks"]) for r in report["answers"]] == [
+        ("a", True, {}),
+        (None, False, {"text": 1}),
+    ]
+    assert (report["totals"]["input_tokens"], report["totals"]["superseded_input_tokens"]) == (30, 100)
+
+
+def test_whole_answers_with_a_constant_id_keep_their_blocks_apart() -> None:
+    whole = start("w", content=[{"type": "text", "text": "x"}], stop_reason="end_turn", usage=usage(30))
+    report = meter(emitted(whole, STOP, start("a"), GOOD, whole, STOP))
+    assert [(r["message_id"], r["blocks"], r["outcome"]) for r in report["answers"]] == [
+        ("w", {"text": 1}, "complete"),
+        ("a", {"text": 1}, "complete"),
+        ("w", {"text": 1}, "complete"),
+    ]
+
+
+def test_a_whole_answer_with_the_id_of_a_superseded_attempt() -> None:
+    whole = start("w", content=[{"type": "text", "text": "x"}], stop_reason="end_turn", usage=usage(30))
+    report = meter(emitted(whole, opens_text(), start("a"), opens_text(), whole, STOP))
+    assert [(r["message_id"], r["superseded"], r["blocks"]) for r in report["answers"]] == [
+        ("w", True, {"text": 1}),
+        ("a", True, {}),
+        ("w", False, {"text": 1}),
+    ]
+    assert (report["totals"]["superseded_blocks"], report["totals"]["blocks"]) == (1, {"text": 1})
+
+
+def test_a_line_of_a_file_belongs_to_the_streamed_answer_with_its_id() -> None:
+    line = read({"id": "a", "content": [{"type": "text", "text": "y"}], "usage": usage(30)}, uuid="of another writer")
+    report = meter([*emitted(start("a", usage=usage(30)), GOOD), line])
+    assert (report["totals"]["answers"], report["totals"]["input_tokens"]) == (1, 30)
+
+
 def test_a_start_after_all_blocks_and_a_stop_reason_is_the_next_answer() -> None:
     report = meter(emitted(start("a"), says("x"), turn(), start("b"), GOOD))
     assert report["totals"]["outcomes"] == {"complete": 2}

@@ -295,6 +295,37 @@ async def test_no_timer_is_left_after_close(tmp_path: Path) -> None:
     assert loop.pending_timers() == []
 
 
+@virtual_time
+async def test_a_tombstone_lets_what_is_behind_a_waiting_line_go_at_once(tmp_path: Path) -> None:
+    make = maker()
+    path = tmp_path / "s.jsonl"
+    sink = TranscriptSink(path)
+    answer, notice = Answer(make), make.system("informational", "x")
+    sink.on_next([answer.start(), *answer.text("taken back"), *answer.end()])
+    sink.on_next([notice])
+    await settle_writes()
+    assert lines(path) == 0, "the answer's line waits for its 100 ms"
+    sink.on_next([answer.tombstones()[0]])
+    await settle_writes()
+    assert uuids(path) == [notice.uuid]
+    await sink.aclose()
+
+
+@virtual_time
+async def test_answers_that_stream_by_meanwhile_delay_no_line(tmp_path: Path) -> None:
+    make = maker()
+    path = tmp_path / "s.jsonl"
+    sink = TranscriptSink(path)
+    for number in range(30):
+        answer = Answer(make, f"msg_{number}")
+        sink.on_next([answer.start(), *answer.text("a"), *answer.end()])
+        await asyncio.sleep(0.01)
+        # Answer n ended at 10 n ms and has been due since 10 n + 100 ms.
+        assert lines(path) >= number - 10
+    await sink.aclose()
+    assert lines(path) == 30
+
+
 def entry(text: str, at: float, answer: OpenAnswer | None = None) -> Entry:
     message = AssistantMessage(
         message={"id": "m", "model": "x", "content": [{"type": "text", "text": text}], "stop_reason": None},
@@ -332,10 +363,33 @@ def test_queue_put_back_keeps_order_and_number() -> None:
     assert queue.pop(0.0) is first, "its values count as final"
 
 
+def test_queue_counts_what_is_dropped_anywhere() -> None:
+    queue = LazyQueue()
+    for text in "abcd":
+        queue.add(entry(text, 0.0))
+    weight = queue.weight
+    assert queue.drop("b")
+    assert queue.drop("a")
+    assert not queue.drop("a")
+    assert not queue.drop("")
+    assert (len(queue), queue.members, queue.weight) == (2, 2, weight // 2)
+    assert [e.uuid for e in queue.ready(9.0)] == ["c", "d"]
+    assert (len(queue), queue.members, queue.weight) == (0, 0, 0)
+
+
 def test_weight_sees_large_payloads_wherever_they_are() -> None:
     make = maker()
     big = "x" * 100_000
     result = make.tool_result("t", [{"type": "text", "text": big}], tool_use_result={"stdout": [big]})
     assert 200_000 < weigh(result) < 210_000
+    answer = Answer(make)
+    for block, wanted in (
+        ({"type": "text", "text": big}, 100_000),
+        ({"type": "text", "text": "", "citations": [{"cited_text": big}]}, 100_000),
+        ({"type": "tool_use", "id": "t", "name": "Write", "input": {"content": big, "more": [[big]]}}, 200_000),
+        ({"type": "tool_use", "id": "t", "name": "Write", "input": big}, 100_000),
+        ({"type": "thinking", "thinking": big, "signature": big}, 200_000),
+    ):
+        assert wanted < weigh(answer.message(block)) < wanted + 2_000
     many = make.user([{"type": "text", "text": "y" * 10} for _ in range(10_000)])
     assert weigh(many) > 50_000

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from transcripts import SESSION, Answer, maker, records
 
 import turnstream.sinks.transcript.lines as lines_module
-from turnstream.messages import OpaqueRecord, TranscriptError, UserMessage, decode_line
+from turnstream.messages import AssistantMessage, OpaqueRecord, TranscriptError, UserMessage, decode_line
 from turnstream.sinks.transcript import TranscriptSink
 from turnstream.sinks.transcript.lines import Envelope, own_version
 from turnstream.testing import virtual_time
@@ -260,3 +262,49 @@ def test_a_line_never_holds_a_line_end() -> None:
     assert line.count(b"\n") == 1
     assert line.endswith(b"}\n")
     assert json.loads(line)["message"]["content"] == "a\r\nb\u2028c\x85d"
+
+
+_texts = st.text(max_size=20) | st.sampled_from(['"', "\ud83d\ude00", "\udc8f", "a\r\nb\u2028", ""])
+_payloads = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | _texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=8,
+)
+_bodies = st.dictionaries(
+    st.sampled_from(["id", "type", "role", "model", "content", "stop_reason", "usage", "container"]), _payloads
+)
+
+
+@given(
+    body=_bodies,
+    uuid=_texts,
+    parent=st.none() | _texts,
+    timestamp=_texts,
+    request_id=st.none() | _texts,
+    index=st.none() | st.integers(0, 9),
+    optional=st.dictionaries(
+        st.sampled_from(["api_error", "error", "error_details", "is_virtual", "is_aborted_mid_stream", "block_index"]),
+        st.none() | st.booleans() | st.integers(0, 9) | _texts,
+        max_size=2,
+    ),
+    constants=st.fixed_dictionaries({"git_branch": st.none() | _texts, "agent_id": st.none() | _texts, "cwd": _texts}),
+)
+def test_the_short_way_makes_the_same_bytes_as_the_general_one(
+    body: dict[str, Any],
+    uuid: str,
+    parent: str | None,
+    timestamp: str,
+    request_id: str | None,
+    index: int | None,
+    optional: dict[str, Any],
+    constants: dict[str, Any],
+) -> None:
+    message = AssistantMessage(
+        message=body, uuid=uuid, timestamp=timestamp, request_id=request_id, index=index, **optional
+    )
+    # An `extra` (here one without a key) keeps a message off the short way and adds nothing to the line.
+    general = msgspec.structs.replace(message, extra={})
+    options: dict[str, Any] = {"version": "1.0.0", "user_type": "external", "is_sidechain": False, **constants}
+    short, long = (Envelope(session_id=SESSION, clock=lambda: 1.5, **options) for _ in range(2))
+    assert short.line(message, uuid or "made", parent) == long.line(general, uuid or "made", parent)
+    assert short.coerced == long.coerced

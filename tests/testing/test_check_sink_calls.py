@@ -62,6 +62,7 @@ class NotASink:
 class NoDrain:
     name = "no drain"
     policy = "direct"
+    wants_deltas = True
     on_next = on_error = on_completed = full = statistics = room = lambda self: None
 
 

@@ -1,0 +1,90 @@
+"""The bars that the project has set itself, and whether a run's figures meet them.
+
+The floor and turnstream are measured in the same rounds, so the ratios carry over to other machines;
+the microseconds don't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from turnstream.bench.contenders import COUNTING, ORJSON, THREE_SINKS
+from turnstream.bench.node import NODE_RXJS
+from turnstream.bench.peers import SDK_RAW, SDK_STREAM
+from turnstream.bench.rows import Growth, Row
+
+__all__ = ["Check", "check"]
+
+FLOOR_LIMIT: Final = 3.3
+"""The floor may cost so many times what orjson alone costs; a slower floor would flatter everybody."""
+
+DOUBLING_LIMIT: Final = 2.3
+
+_RATIOS: Final = (
+    (THREE_SINKS, "A", "16 KiB", 1.1, 0.7),
+    (THREE_SINKS, "B", "16 KiB", 1.1, 0.7),
+    (THREE_SINKS, "C", "16 KiB", 3.0, 1.5),
+    (THREE_SINKS, "A", "1 event", 2.8, 1.5),
+    (THREE_SINKS, "C", "1 event", 4.0, 1.5),
+    (COUNTING, "A", "16 KiB", 0.9, None),
+)
+_CHUNKS: Final = {"16 KiB": "16 KiB chunks", "1 event": "one event a chunk"}
+
+_PEERS: Final = ((SDK_STREAM, 80.0), (SDK_RAW, 12.0), (NODE_RXJS, 1.0))
+"""On A, 16 KiB chunks: how many times our time they must take."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure with a bar.
+
+    Attributes:
+        what: the figure, in words.
+        value: as measured.
+        at_most: the bar, if less is better.
+        at_least: the bar, if more is better.
+        aim: what is aimed at beyond the bar.
+        met: whether the figure meets the bar.
+    """
+
+    what: str
+    value: float
+    met: bool
+    at_most: float | None = None
+    at_least: float | None = None
+    aim: float | None = None
+
+
+def _at_most(what: str, value: float, bar: float, aim: float | None = None) -> Check:
+    return Check(what=what, value=round(value, 3), met=value <= bar, at_most=bar, aim=aim)
+
+
+def _at_least(what: str, value: float, bar: float) -> Check:
+    return Check(what=what, value=round(value, 3), met=value >= bar, at_least=bar)
+
+
+def check(rows: Sequence[Row], growth: Sequence[Growth] = ()) -> list[Check]:
+    """The figures that have a bar, as far as the rows hold them."""
+    by_place = {(row.contender, row.workload, row.chunking): row for row in rows}
+    checks: list[Check] = []
+    alone = by_place.get((ORJSON, "A", "16 KiB"))
+    if alone is not None:
+        checks.append(_at_most("the floor itself, × orjson alone, A", 1 / alone.ratio, FLOOR_LIMIT))
+    for name, workload, chunking, bar, aim in _RATIOS:
+        row = by_place.get((name, workload, chunking))
+        if row is not None:
+            checks.append(_at_most(f"{name}, × floor, {workload}, {_CHUNKS[chunking]}", row.ratio, bar, aim))
+    checks += [
+        _at_most("B, the largest doubling", max(each.doublings), DOUBLING_LIMIT)
+        for each in growth
+        if each.contender == THREE_SINKS and each.doublings
+    ]
+    checks += [
+        _at_least(f"{name}, × bytes to three sinks, {row.workload}", row.to_ours, bar)
+        for name, bar in _PEERS
+        for row in rows
+        if row.contender == name and row.workload == "A" and row.chunking == "16 KiB" and row.to_ours
+    ]
+    return checks

@@ -1,0 +1,307 @@
+"""``turnstream send``, as a user calls it: a process, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import KEY, TEXT, TOOLS, TRUNCATED, Handler, Streamer, refusing, serving
+
+REQUEST: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 100,
+    "messages": [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": [{"type": "text", "text": "What is a stream?"}]},
+    ],
+}
+
+
+class Done:
+    def __init__(self, status: int, stdout: bytes, stderr: bytes) -> None:
+        self.status = status
+        self.stdout = stdout
+        self.stderr = stderr
+        assert b"Traceback" not in stderr
+        assert KEY.encode() not in stdout + stderr
+
+
+async def start(*arguments: Any, request: bytes | None = None) -> asyncio.subprocess.Process:
+    """The command with its request on standard input, so that no file is needed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "turnstream",
+        "send",
+        *map(str, arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "ANTHROPIC_API_KEY": KEY},
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(REQUEST).encode() if request is None else request)
+    process.stdin.close()
+    return process
+
+
+async def finish(process: asyncio.subprocess.Process) -> Done:
+    out, told = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return Done(process.returncode, out, told)
+
+
+def send(handler: Handler | Callable[[], Handler], *arguments: Any, request: bytes | None = None) -> Done:
+    async def run() -> Done:
+        made: Any = handler() if handler.__name__ == "<lambda>" else handler  # type: ignore[union-attr]
+        async with serving(made) as url:
+            return await finish(await start("--request", "-", "--base-url", url, *arguments, request=request))
+
+    return asyncio.run(run())
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    assert KEY.encode() not in data
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def chained(path: Path) -> list[dict[str, Any]]:
+    return [record for record in records(path) if record["type"] in ("user", "assistant")]
+
+
+def test_one_answer_is_shown_recorded_and_measured(tmp_path: Path) -> None:
+    out, file = tmp_path / "t.jsonl", tmp_path / "request.json"
+    file.write_text(json.dumps(REQUEST))
+    server = Streamer(TOOLS)
+
+    async def run() -> Done:
+        async with serving(server) as url:
+            return await finish(await start("--request", file, "--base-url", url, "--transcript", out))
+
+    done = asyncio.run(run())
+    assert (done.status, done.stderr) == (0, b"")
+    shown = done.stdout.decode()
+    assert shown.startswith("I'll look at both files at once.")
+    assert "tool_use" in shown
+    ((_, headers, body),) = server.requests
+    assert json.loads(body) == {**REQUEST, "stream": True}
+    assert headers["x-api-key"] == KEY
+    user, *assistants = chained(out)
+    assert user["type"] == "user"
+    assert user["message"] == REQUEST["messages"][-1]
+    assert user["parentUuid"] is None
+    assert [record["type"] for record in assistants] == ["assistant"] * 3
+    assert [record["parentUuid"] for record in assistants] == [user["uuid"], *(r["uuid"] for r in assistants[:-1])]
+    assert {record["requestId"] for record in assistants} == {"req_served"}
+
+
+def test_the_outputs_are_those_of_replay() -> None:
+    done = send(lambda: Streamer(TEXT), "--output", "items", "--metrics", "none")
+    assert done.status == 0
+    items = [json.loads(line) for line in done.stdout.splitlines()]
+    assert items[0]["type"] == "stream_request_start"
+    events = [item for item in items if item["type"] == "stream_event"]
+    sent = [json.loads(line[6:])["type"] for line in TEXT.splitlines() if line.startswith(b"data: ")]
+    assert [item["event"]["type"] for item in events] == sent
+    assert events[0]["ttftMs"] > 0
+    done = send(lambda: Streamer(TEXT), "--metrics", "json")
+    report = json.loads(done.stdout)
+    assert report["answers"][0]["first_content_ms"] > 0
+    assert report["totals"]["output_tokens"] == 24
+    done = send(lambda: Streamer(TEXT), "--output", "text", "--metrics", "none")
+    assert done.stdout.decode().startswith("A stream is a river")
+
+
+def test_the_prompt_is_durable_before_the_request_goes_out(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    seen: list[dict[str, Any]] = []
+
+    async def handle(request: Any) -> Any:
+        seen.extend(chained(out))
+        return await refusing(529, b'{"error": {"type": "overloaded_error", "message": "busy"}}')(request)
+
+    done = send(handle, "--transcript", out, "--fsync")
+    assert done.status == 1
+    assert [record["message"] for record in seen] == [REQUEST["messages"][-1]]
+    # and it stays, whatever becomes of the answer
+    assert chained(out) == seen
+
+
+def test_stable_ids_and_append(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    for out in (first, second):
+        assert send(lambda: Streamer(TEXT), "--transcript", out, "--ids", "stable").status == 0
+    assert [r["uuid"] for r in chained(first)] == [r["uuid"] for r in chained(second)]
+    before = first.read_bytes()
+    done = send(lambda: Streamer(TEXT), "--transcript", first)
+    assert done.status == 2
+    assert b"--append" in done.stderr
+    assert send(lambda: Streamer(TEXT), "--transcript", first, "--append").status == 0
+    assert first.read_bytes().startswith(before)
+    new = chained(first)[2:]
+    assert [record["type"] for record in new] == ["user", "assistant"]
+    assert new[0]["parentUuid"] == chained(second)[-1]["uuid"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, "authentication_error"), (429, "rate_limit_error"), (529, "overloaded_error")]
+)
+def test_an_error_status_is_exit_1_with_what_the_api_says(status: int, kind: str) -> None:
+    body = json.dumps({"type": "error", "error": {"type": kind, "message": f"not with {KEY}"}}).encode()
+    done = send(refusing(status, body, request_id="req_1"), "--metrics", "none", "--output", "items")
+    assert done.status == 1
+    told = done.stderr.decode()
+    assert told.startswith(f"turnstream: api_error({kind}): {kind}: not with [redacted] (http://127.0.0.1:")
+    assert told.endswith(f"/v1/messages) [APIError], status {status}, request req_1\n")
+    items = [json.loads(line) for line in done.stdout.splitlines()]
+    (failed,) = [item for item in items if item["type"] == "response_failed"]
+    assert failed["error"]["retryable"] is (status != 401)
+
+
+def test_a_reset_in_the_middle_keeps_what_came(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    done = send(lambda: Streamer(TRUNCATED, ending="abort"), "--transcript", out, "--metrics", "none")
+    assert done.status == 1
+    assert b"incomplete(1): the connection broke after" in done.stderr
+    assert b"[TransportError]" in done.stderr
+    user, *answer = chained(out)
+    assert user["type"] == "user"
+    assert answer[-1]["isAbortedMidStream"] is True
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+
+    async def run() -> Done:
+        process = await start("--request", "-", "--base-url", "http://127.0.0.1:1", "--transcript", out)
+        return await finish(process)
+
+    done = asyncio.run(run())
+    assert done.status == 1
+    assert b"no connection" in done.stderr
+    assert b"[TransportError]" in done.stderr
+    assert [record["type"] for record in chained(out)] == ["user"]
+
+
+def test_a_transcript_that_takes_nothing_keeps_the_request_from_being_sent(tmp_path: Path) -> None:
+    file, out = tmp_path / "request.json", tmp_path / "t.jsonl"
+    file.write_text(json.dumps(REQUEST))
+    server = Streamer(TEXT)
+
+    async def run() -> Done:
+        async with serving(server) as url:
+            # The file may not grow: as on a full disk, the write fails.
+            process = await asyncio.create_subprocess_exec(
+                "sh",
+                "-c",
+                'ulimit -f 0; exec "$@"',
+                "sh",
+                *(
+                    sys.executable,
+                    "-m",
+                    "turnstream",
+                    "send",
+                    "--request",
+                    file,
+                    "--base-url",
+                    url,
+                    "--transcript",
+                    out,
+                ),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            return await finish(process)
+
+    done = asyncio.run(run())
+    assert done.status == 1
+    assert b"[TranscriptError]; nothing was sent" in done.stderr
+    assert server.requests == []
+    assert out.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_body", "word"),
+    [
+        (["--request", "no-such-file.json"], b"", b"no-such-file.json"),
+        (["--request", "-"], b"{", b"standard input holds no JSON"),
+        (["--request", "-"], b"[]", b"no JSON object"),
+        (["--request", "-", "--base-url", "ftp://x"], b"{}", b"base_url"),
+        (["--request", "-", "--append"], b"{}", b"--transcript"),
+        ([], b"", b"--request"),
+    ],
+)
+def test_usage_errors_are_exit_2(arguments: list[str], request_body: bytes, word: bytes) -> None:
+    async def run() -> Done:
+        return await finish(await start(*arguments, request=request_body))
+
+    done = asyncio.run(run())
+    assert done.status == 2
+    assert word in done.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_aborts_and_says_what_was_kept_and_lost(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    out = tmp_path / "t.jsonl"
+
+    async def run() -> Done:
+        server = Streamer(TRUNCATED, ending="hang")
+        async with serving(server) as url:
+            process = await start(
+                "--request", "-", "--base-url", url, "--transcript", out, "--output", "items", "--metrics", "none"
+            )
+            assert process.stdout is not None
+            last = json.loads([line for line in TRUNCATED.splitlines() if line.startswith(b"data: ")][-1][6:])
+            read = b""
+            while json.loads(line := await process.stdout.readline()).get("event") != last:
+                read += line
+            process.send_signal(number)
+            done = await finish(process)
+            # the server sees the connection go
+            await asyncio.wait_for(server.gone.wait(), 60)
+            return Done(done.status, read + done.stdout, done.stderr)
+
+    done = asyncio.run(run())
+    assert done.status == status
+    told = done.stderr.decode().splitlines()[-1]
+    assert told.startswith(f"turnstream: {number.name}: the open answer was cut off: 1 content block kept; ")
+    assert "the input of tool Write is unfinished, kept as text" in told
+    assert "is lost" in told
+    lines = records(out)
+    assert f"{out} holds {len(lines)} new lines" in told
+    marked = [record for record in lines if record.get("isAbortedMidStream")]
+    assert marked[-1]["unfinishedToolInputs"][0]["name"] == "Write"
+    items = [json.loads(line) for line in done.stdout.splitlines()]
+    (failed,) = [item for item in items if item["type"] == "response_failed"]
+    assert failed["error"]["type"] == "aborted"
+
+
+def test_a_signal_before_the_answer(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+
+    async def run() -> Done:
+        asked = asyncio.Event()
+
+        async def silent(request: Any) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+        async with serving(silent) as url:
+            process = await start("--request", "-", "--base-url", url, "--transcript", out)
+            await asyncio.wait_for(asked.wait(), 60)
+            process.send_signal(signal.SIGTERM)
+            return await finish(process)
+
+    done = asyncio.run(run())
+    assert done.status == 143
+    assert b"SIGTERM: no answer was cut off" in done.stderr
+    assert [record["type"] for record in chained(out)] == ["user"]
