@@ -238,7 +238,10 @@ class LazyQueue:
 
 
 def weigh(message: Any) -> int:
-    """About how many bytes the line of ``message`` will have: cheap, and never far below."""
+    """About how many bytes ``message`` holds, and its line will have: cheap, and never far below.
+
+    Memory, not characters: a text with one emoji takes four bytes a character.
+    """
     cls = message.__class__
     if cls is AssistantMessage:
         content = message.message.get("content")
@@ -247,7 +250,7 @@ def weigh(message: Any) -> int:
             if content.__class__ is dict:
                 text = content.get("text")
                 if text.__class__ is str and len(content) == 2:
-                    return _FRAME + len(text)
+                    return _FRAME + text.__sizeof__()
                 if content.get("type") == "tool_use":
                     content = content.get("input")  # ids and names are short
         return _FRAME + _weigh(content)
@@ -263,7 +266,7 @@ def weigh(message: Any) -> int:
 def _weigh(payload: Any) -> int:
     cls = payload.__class__
     if cls is str:
-        return len(payload)
+        return payload.__sizeof__()
     if cls is not dict and cls is not list and cls is not tuple:
         return 0
     total = 0
@@ -284,7 +287,7 @@ def _weigh(payload: Any) -> int:
         for value in values:
             cls = value.__class__
             if cls is str:
-                total += len(value)
+                total += value.__sizeof__()
             elif cls is dict or cls is list or cls is tuple:
                 stack.append(value)
     return total + 8 * len(stack)

@@ -79,7 +79,7 @@ async def slow(source: ts.Source[bytes], folder: Path, stuck: bool) -> dict[str,
     files._write = slow_write
     ui = ts.UISink()
     # Its marks count characters; in memory those of workload D take up to four bytes each.
-    transcript = ts.TranscriptSink(folder / "s.jsonl", high_water=1 << 20, low_water=1 << 18)
+    transcript = ts.TranscriptSink(folder / "s.jsonl")
     sinks: list[Any] = [ui, ts.MetricsSink(), transcript]
     if stuck:
         sinks.append(buffered(Stuck(), "conflate", state=ui.state.snapshot, stall_timeout=1))
