@@ -95,7 +95,9 @@ def stable_ids(*base: object) -> IdSource:
         seen[scope] = count + 1
         # Each part with its length, so that ("a/b", "c") isn't ("a", "b/c"), nor the second ("a",) an ("a", 1).
         parts = [str(part) for part in (count, *base, *scope)]
-        return str(uuid.uuid5(NAMESPACE, "/".join(f"{len(part)}:{part}" for part in parts)))
+        name = "/".join(f"{len(part)}:{part}" for part in parts)
+        # A file's name may be no Unicode: its surrogates, and only these, are written out.
+        return str(uuid.uuid5(NAMESPACE, name.encode("utf-8", "backslashreplace").decode()))
 
     return make
 

@@ -12,6 +12,7 @@ from turnstream.messages.errors import (
     IncompleteStreamError,
     NotAStreamError,
     ProtocolError,
+    SourceError,
     TransportError,
     TurnstreamError,
 )
@@ -109,4 +110,6 @@ def as_exception(failed: ResponseFailed, *, file: str | None = None) -> Turnstre
         return EmptyStreamError(message, **where)
     if kind == "transport_error":
         return TransportError(message, retryable=bool(error.get("retryable")), **where)
+    if kind == "source_error":
+        return SourceError(message, **where)
     return IncompleteStreamError(message, **where)

@@ -1,7 +1,8 @@
-"""Tables and plot of docs/performance.md from one run: performance.py BENCH.json docs/performance.svg >TABLES.
+"""Refresh docs/performance.md and docs/performance.svg from one run: performance.py BENCH.json [DOCS].
 
-BENCH.json is what ``turnstream bench --peers --json`` printed. The tables are those of the command; the plot is
-written by hand, so nothing needs to be installed for it.
+BENCH.json is what ``turnstream bench --peers --json`` printed; DOCS is the folder, docs/ by default. The tables are
+those of the command, put between the page's two markers. The plot is written by hand, so nothing needs to be
+installed for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ WIDTH = 860
 LEFT = 285
 RIGHT = WIDTH - 60
 BAR = 11
+BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 COLORS = {"16 KiB": "#1f6feb", "1 event": "#d29922"}
 TITLES = {
     "A": "A: one answer of 250,000 small deltas",
@@ -140,11 +142,14 @@ def plot(report: Report) -> str:
 
 
 def main() -> None:
-    """Read the run, write the plot, print the tables."""
-    data, picture = sys.argv[1:]
-    report = msgspec.json.decode(Path(data).read_bytes(), type=Report)
-    Path(picture).write_text(plot(report), encoding="utf-8")
-    print(render(report))
+    """Read the run, write the plot and the page's tables."""
+    report = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Report)
+    docs = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).resolve().parents[1] / "docs"
+    (docs / "performance.svg").write_text(plot(report), encoding="utf-8")
+    page = docs / "performance.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n```\n{render(report)}\n```\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

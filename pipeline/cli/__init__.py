@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -166,6 +167,16 @@ def _version() -> str:
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    # An interrupt waits until the imports are done: an extension module that it hits while it sets itself up may
+    # crash the interpreter.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return _imported(name)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _imported(name: str) -> Callable[[argparse.Namespace], int]:
     if name == "bench":
         from turnstream.cli.bench import bench
 
@@ -185,20 +196,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    parser = build_parser()
-    options = parser.parse_args(argv)
-    if options.version:
-        print(f"turnstream {_version()}")
-        return EXIT_COMPLETE
-    if options.command is None:
-        parser.print_help(sys.stderr)
-        return EXIT_USAGE
+    _fill_closed_streams()
     silent = False
     try:
-        status = _command(options.command)(options)
+        parser = build_parser()
+        options = parser.parse_args(argv)
+        if options.version:
+            print(f"turnstream {_version()}")
+            status = EXIT_COMPLETE
+        elif options.command is None:
+            parser.print_help(sys.stderr)
+            status = EXIT_USAGE
+        else:
+            status = _command(options.command)(options)
         sys.stdout.flush()
     except BrokenPipeError:
         status = EXIT_PIPE
+    except OSError as error:
+        # The device of standard output is full or gone.
+        print(f"turnstream: can't write standard output: {error.strerror}", file=sys.stderr)
+        status = EXIT_FAILED
+        silent = True
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
         silent = True
@@ -209,3 +227,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(devnull, sys.stdout.fileno())
         os.close(devnull)
     return status
+
+
+def _fill_closed_streams() -> None:
+    """Standard streams that our parent closed are the null device: no file of ours may get their number.
+
+    ``sys.__stdout__`` stays None, so that it can be told from one that was redirected there.
+    """
+    fd = 0
+    while fd <= 2:
+        fd = os.open(os.devnull, os.O_RDWR)
+    os.close(fd)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -39,8 +40,7 @@ class ProgressBar(SinkBase):
             self._due = now + _INTERVAL
             share = min(self._done / self._total, 1.0)
             bar = "#" * round(share * _WIDTH)
-            self._stream.write(f"\r[{bar:<{_WIDTH}}] {share:4.0%} {self._done / 1e6:.1f}/{self._total / 1e6:.1f} MB")
-            self._stream.flush()
+            self._write(f"\r[{bar:<{_WIDTH}}] {share:4.0%} {self._done / 1e6:.1f}/{self._total / 1e6:.1f} MB")
             self._shown = True
 
     def on_error(self, error: Exception, /) -> None:
@@ -49,7 +49,16 @@ class ProgressBar(SinkBase):
 
     def on_completed(self) -> None:
         """Take the line away."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away until the next drawing: something else is to be said there."""
         if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+            self._write("\r\x1b[K")
             self._shown = False
+
+    def _write(self, text: str) -> None:
+        # A terminal that is gone is no reason to fail.
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()

@@ -58,7 +58,9 @@ class _Replay:
         total = _size(self._options.files)
         disturbs = work.shows and work.human().isatty()
         if total >= LONG and sys.stderr.isatty() and not disturbs and self._options.speed is None:
-            return [ProgressBar(sys.stderr, total)]
+            bar = ProgressBar(sys.stderr, total)
+            work.clear = bar.clear
+            return [bar]
         return []
 
 
@@ -90,4 +92,5 @@ def replay(options: argparse.Namespace) -> int:
         title=f"Replay of {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else ""),
         timed=options.speed is not None,
         more=command.progress,
+        inputs=options.files,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ def _last_words(request: dict[str, Any]) -> Any:
 
 def _read(path: str) -> bytes:
     if path == "-":
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, "it is closed")
         return sys.stdin.buffer.read()
     return Path(path).read_bytes()
 
@@ -94,4 +97,11 @@ def send(options: argparse.Namespace) -> int:
         say(f"{error}")
         return EXIT_USAGE
     name = Path(shown).name
-    return perform(options, _Send(options, request, source, name), names=[name], title=f"Answer to {name}", timed=True)
+    return perform(
+        options,
+        _Send(options, request, source, name),
+        names=[name],
+        title=f"Answer to {name}",
+        timed=True,
+        inputs=[options.request],
+    )

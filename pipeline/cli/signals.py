@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from types import TracebackType
 from typing import Any, Final, Self
@@ -11,9 +12,10 @@ from turnstream.composition import Run
 
 __all__ = ["Signals"]
 
-# What takes over once the first has come.
+# What takes over once the first has come. No KeyboardInterrupt: raised inside of the loop it tears a callback
+# apart, and what waits for that callback waits for ever.
 _LAST_RESORT: Final[dict[signal.Signals, Any]] = {
-    signal.SIGINT: signal.default_int_handler,
+    signal.SIGINT: lambda number, frame: os._exit(128 + number),
     signal.SIGTERM: signal.SIG_DFL,
 }
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
+import shutil
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,9 +28,13 @@ from turnstream.sinks.base import Sink, SinkBase
 from turnstream.sinks.metrics import MetricsSink, table
 from turnstream.sinks.transcript import TranscriptSink
 from turnstream.sinks.ui import PlainRenderer, UISink
+from turnstream.sinks.ui.terminal import encodable, safe
 from turnstream.sources import SessionSource, Source
 
 __all__ = ["Command", "Work", "perform", "say"]
+
+_NARROWEST = 20
+"""Columns: a terminal that says fewer isn't believed."""
 
 
 class Command(Protocol):
@@ -91,6 +98,7 @@ class Work:
         self.current = ""
         self.started_at: float | None = None
         self.transcript: TranscriptSink | None = None
+        self.clear: Callable[[], None] = lambda: None  # takes away what would disturb a line on standard error
         self._metrics = MetricsSink()
         self._failures = _Failures(self)
         self._session: SessionSource[bytes, Any] | None = None
@@ -132,8 +140,9 @@ class Work:
         if self.shows:
             human = self.human()
             live = human.isatty()
-            color = live and not os.environ.get("NO_COLOR")
-            sinks.append(UISink(PlainRenderer(human, live=live, color=color)))
+            color = live and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            width = max(shutil.get_terminal_size().columns, _NARROWEST) if live else 80
+            sinks.append(UISink(PlainRenderer(human, live=live, color=color, width=width)))
         if options.transcript is not None:
             self.transcript = self._open_transcript(options.transcript)
             sinks.append(self.transcript)
@@ -152,7 +161,7 @@ class Work:
             )
             sink.open()
         except TranscriptError as error:
-            if not options.append and Path(path).exists():
+            if not options.append and Path(path).is_file() and not Path(path).is_symlink():
                 error.hint = "--append goes on with it; or choose another file"
             raise
         return sink
@@ -178,8 +187,10 @@ class Work:
             async with Pipeline(self._session).to(*sinks) as run:
                 signals.watch(run)
                 outcome = await run
-        self._tell_metrics()
+        told = self._tell_metrics()
         status = self._verdict(outcome)
+        if not told and status == EXIT_COMPLETE:
+            status = EXIT_FAILED
         if signals.caught is not None and outcome.status == "aborted":
             self._tell_interruption(signals.caught.name, outcome)
             if status != EXIT_PIPE:
@@ -189,7 +200,8 @@ class Work:
     def close(self) -> None:
         """Let go of the metrics file. Idempotent."""
         if self._metrics_stream is not None:
-            self._metrics_stream.close()
+            with contextlib.suppress(OSError):  # what it couldn't write was told
+                self._metrics_stream.close()
 
     async def _not_begun(self, error: BaseException, signals: Signals) -> int:
         if self.transcript is not None:
@@ -210,6 +222,7 @@ class Work:
 
     def tell_failure(self, failed: ResponseFailed) -> None:
         """One line on standard error for a failed answer."""
+        self.clear()
         error = as_exception(failed, file=self.current)
         details = ""
         if isinstance(error, APIError):
@@ -220,8 +233,18 @@ class Work:
             )
         say(f"{failed.outcome}: {error} [{type(error).__name__}]{details}")
 
-    def _tell_metrics(self) -> None:
-        """The metrics, where and how the options say."""
+    def _tell_metrics(self) -> bool:
+        """The metrics, where and how the options say; False if they couldn't be written."""
+        try:
+            self._write_metrics()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            say(f"can't write the metrics: {error.strerror}")
+            return False
+        return True
+
+    def _write_metrics(self) -> None:
         options = self.options
         if options.metrics == "none" and not options.metrics_file:
             return
@@ -233,10 +256,9 @@ class Work:
         if self._metrics_stream is not None:
             with self._metrics_stream as stream:
                 stream.write(text + "\n")
-        elif options.metrics == "json" and options.output == "none":
-            print(text)
         else:
-            print(text, file=self.human())
+            stream = sys.stdout if options.metrics == "json" and options.output == "none" else self.human()
+            print(encodable(text, stream.encoding), file=stream)
 
     def _tell_interruption(self, signal: str, outcome: RunOutcome) -> None:
         """What a signal lost, and what was kept."""
@@ -283,8 +305,9 @@ class Work:
 
 
 def say(text: str) -> None:
-    """One line on standard error."""
-    print(f"turnstream: {text}", file=sys.stderr)
+    """One line on standard error; nothing in it can steer a terminal, and if nobody can hear it that is all right."""
+    with contextlib.suppress(OSError):
+        print(f"turnstream: {safe(' '.join(text.splitlines()))}", file=sys.stderr, flush=True)
 
 
 def _counted(number: int, what: str) -> str:
@@ -299,6 +322,30 @@ def _is_broken_pipe(error: BaseException | None) -> bool:
     return False
 
 
+def _clash(options: argparse.Namespace, inputs: Sequence[str]) -> str | None:
+    """What would be overwritten, or read while it is written; None if all files are different ones."""
+    files: dict[object, str] = {}
+    for name in inputs:
+        if (identity := _identity(0 if name == "-" else name)) is not None:
+            files[identity] = "an input"
+    for name, what in ((options.transcript, "the transcript"), (options.metrics_file, "the metrics file")):
+        if name is None or (identity := _identity(name)) is None:
+            continue
+        if identity in files:
+            return f"{what} {name} is {files[identity]}, too"
+        files[identity] = what
+    return "standard output is an input, too" if files.get(_identity(1)) == "an input" else None
+
+
+def _identity(file: str | int) -> object | None:
+    """What tells one regular file (also one that isn't there yet) from another, whatever its name; else None."""
+    try:
+        there = os.stat(file)
+    except OSError:
+        return os.path.realpath(file) if isinstance(file, str) else None
+    return (there.st_dev, there.st_ino) if stat.S_ISREG(there.st_mode) else None
+
+
 def perform(
     options: argparse.Namespace,
     command: Command,
@@ -307,10 +354,24 @@ def perform(
     title: str,
     timed: bool,
     more: Callable[[Work], Sequence[Sink]] = lambda work: (),
+    inputs: Sequence[str] = (),
 ) -> int:
-    """Run a command from its options to its exit status; the arguments are those of :class:`Work`."""
+    """Run a command from its options to its exit status.
+
+    The arguments are those of :class:`Work`, and ``inputs``: the files that are read; none of them is written.
+    """
     if options.append and options.transcript is None:
         say("--append goes with --transcript")
+        return EXIT_USAGE
+    if options.transcript is not None and not Path(options.transcript).name:
+        say(f"the transcript needs the name of a file, not {options.transcript!r}")
+        return EXIT_USAGE
+    data = options.output != "none" or (options.metrics == "json" and not options.metrics_file)
+    if data and sys.__stdout__ is None:
+        say("standard output is closed")
+        return EXIT_USAGE
+    if (clash := _clash(options, inputs)) is not None:
+        say(clash)
         return EXIT_USAGE
     try:
         work = Work(options, command, names=names, title=title, timed=timed)

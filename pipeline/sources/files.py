@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -32,9 +32,12 @@ class _FileSource(Source[bytes]):
         try:
             return open(self._path, "rb", buffering=0)
         except OSError as error:
-            raise SourceError(
-                f"can't open the recording: {error.strerror}", file=self.name, hint="check the path and its permissions"
-            ) from error
+            raise self._cannot_open(error) from error
+
+    def _cannot_open(self, error: OSError) -> SourceError:
+        return SourceError(
+            f"can't open the recording: {error.strerror}", file=self.name, hint="check the path and its permissions"
+        )
 
     def _chunks(self) -> Iterator[bytes]:
         with self._open() as file:
@@ -48,9 +51,32 @@ class _FileSource(Source[bytes]):
                 yield chunk
 
     def batches(self) -> Iterator[Batch[bytes]] | AsyncIterator[Batch[bytes]]:
+        if self._is_pipe():
+            return self._live()
         if self._pace is None:
             return (Batch((chunk,), None, None, len(chunk)) for chunk in self._chunks())
         return self._paced(self._pace)
+
+    def _is_pipe(self) -> bool:
+        """Whether it is a named pipe (a shell's ``<(command)``): live, so its times are its own."""
+        try:
+            return stat.S_ISFIFO(os.stat(self._path).st_mode)
+        except OSError:
+            return False  # opening says why
+
+    async def _live(self) -> AsyncIterator[Batch[bytes]]:
+        # Opened without waiting for a writer: that is waited for on the loop, which an abort can end.
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+        except OSError as error:
+            raise self._cannot_open(error) from error
+        stream = _read_live(fd, self.name, "the recording")
+        try:
+            async for batch in stream:
+                yield batch
+        finally:
+            await stream.aclose()
+            os.close(fd)
 
     async def _paced(self, factor: float) -> AsyncIterator[Batch[bytes]]:
         loop = asyncio.get_running_loop()
@@ -94,6 +120,8 @@ def _timed(chunks: Iterator[bytes]) -> Iterator[tuple[float | None, bytes]]:
 def from_file(path: str | os.PathLike[str], *, pace: float | None = None) -> Source[bytes]:
     """A recording on disk: plain SSE, NDJSON of payloads (also in wrappers) or one JSON message.
 
+    A named pipe is a live source, like standard input, at whatever pace.
+
     Args:
         path: the file; opened when the run starts.
         pace: None reads at full speed and leaves arrival times unknown; a factor plays the recorded
@@ -114,31 +142,44 @@ class _StdinSource(Source[bytes]):
         self._fd = fd
 
     async def batches(self) -> AsyncIterator[Batch[bytes]]:
-        loop = asyncio.get_running_loop()
         try:
             fd = sys.stdin.fileno() if self._fd is None else self._fd
-            pollable = not stat.S_ISREG(os.fstat(fd).st_mode)
+            os.fstat(fd)
         except (OSError, ValueError, AttributeError) as error:  # closed, replaced by an object, None
             why = getattr(error, "strerror", None) or "it is closed"
             raise SourceError(f"can't read standard input: {why}", file=self.name) from error
-        while True:
-            if pollable:
-                try:
-                    await _readable(loop, fd)
-                except OSError:
-                    # /dev/null and the like never make one wait, so no selector takes them; if it is
-                    # something worse, reading says so.
-                    pollable = False
+        stream = _read_live(fd, self.name, "standard input")
+        try:
+            async for batch in stream:
+                yield batch
+        finally:
+            await stream.aclose()
+
+
+async def _read_live(fd: int, name: str, what: str) -> AsyncGenerator[Batch[bytes], None]:
+    """What comes from a descriptor, read when it is there, so that the loop never waits for it."""
+    loop = asyncio.get_running_loop()
+    pollable = not stat.S_ISREG(os.fstat(fd).st_mode)
+    while True:
+        if pollable:
             try:
-                chunk = os.read(fd, CHUNK_SIZE)
-            except BlockingIOError:
-                continue  # somebody else who shares the pipe was faster
-            except OSError as error:
-                raise SourceError(f"can't read standard input: {error.strerror}", file=self.name) from error
-            if not chunk:
-                return
-            # A redirected file has no arrival times; a pipe is live.
-            yield Batch((chunk,), loop.time() if pollable else None, None, len(chunk))
+                await _readable(loop, fd)
+            except OSError:
+                # /dev/null and the like never make one wait, so no selector takes them; if it is
+                # something worse, reading says so.
+                pollable = False
+        else:
+            await asyncio.sleep(0)  # the loop gets its turn, whatever the bytes cause
+        try:
+            chunk = os.read(fd, CHUNK_SIZE)
+        except BlockingIOError:
+            continue  # somebody else who shares the pipe was faster
+        except OSError as error:
+            raise SourceError(f"can't read {what}: {error.strerror}", file=name) from error
+        if not chunk:
+            return
+        # A redirected file has no arrival times; a pipe is live.
+        yield Batch((chunk,), loop.time() if pollable else None, None, len(chunk))
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:

@@ -265,7 +265,7 @@ def weigh(message: Any) -> int:
 
 def _weigh(payload: Any) -> int:
     cls = payload.__class__
-    if cls is str:
+    if isinstance(payload, str):
         return payload.__sizeof__()
     if cls is not dict and cls is not list and cls is not tuple:
         return 0

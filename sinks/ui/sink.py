@@ -113,6 +113,8 @@ class UISink(SinkBase):
                 parent = key.parent_tool_use_id
                 state = self._state_of(parent)
             state.apply(batch.items, batch.at)
+            if batch.plain and self._renderer is None:
+                return  # nothing was finished
         else:
             state.apply(batch)
         if self._renderer is None:

@@ -30,7 +30,7 @@ def row(contender: str, chunking: str, ratio: float, workload: str = "A") -> Row
     )
 
 
-def test_the_plot_shows_every_ratio(tmp_path: Path) -> None:
+def test_the_page_gets_the_tables_and_the_plot_every_ratio(tmp_path: Path) -> None:
     environment = {
         "python": "3",
         "implementation": "CPython",
@@ -54,11 +54,16 @@ def test_the_plot_shows_every_ratio(tmp_path: Path) -> None:
     ]
     data = tmp_path / "bench.json"
     data.write_bytes(msgspec.json.encode(Report(environment, 1.0, rows, [growth], [])))
-    picture = tmp_path / "plot.svg"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(data), str(picture)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "bytes to three sinks" in done.stdout
+    page = tmp_path / "performance.md"
+    page.write_text("before\n<!-- tables -->\nold\n<!-- end of tables -->\nafter\n")
+    picture = tmp_path / "performance.svg"
+    for _ in range(2):
+        subprocess.run([sys.executable, str(SCRIPT), str(data), str(tmp_path)], timeout=60, check=True)
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith("before\n<!-- tables -->\n```\nCPython 3, s m, 1 CPUs")
+        assert text.endswith("```\n<!-- end of tables -->\nafter\n")
+        assert text.count("bytes to three sinks") == 2
+        assert "old" not in text
     root = ElementTree.parse(picture).getroot()
     words = [element.text for element in root.iter(f"{SVG}text")]
     for wanted in ("0.71", "2.5", "33.3", "4.32e+03", "a <b> & c", "turnstream: bytes to three sinks", "2 MB"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import frames as f
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -366,3 +369,128 @@ def test_help_and_version() -> None:
     assert done.stdout.startswith(b"turnstream ")
     done = subprocess.run([sys.executable, "-m", "turnstream"], capture_output=True, check=False)
     assert done.returncode == 2
+
+
+# -- hostile surroundings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["in.sse", "--metrics-file", "in.sse"], "the metrics file in.sse is an input, too"),
+        (["in.sse", "--metrics-file", "link.sse"], "the metrics file link.sse is an input, too"),
+        (["in.sse", "--transcript", "in.sse", "--append"], "the transcript in.sse is an input, too"),
+        (["in.sse", "--transcript", "o", "--metrics-file", "./o"], "the metrics file ./o is the transcript, too"),
+        (["in.sse", "--transcript", "/"], "the transcript needs the name of a file, not '/'"),
+        (["in.sse", "--transcript", ""], "the transcript needs the name of a file, not ''"),
+    ],
+)
+def test_no_file_is_read_and_written_or_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(TEXT, "in.sse")
+    os.symlink("in.sse", "link.sse")
+    done = replay(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"turnstream: {what}\n"
+    assert Path("in.sse").read_bytes() == TEXT.read_bytes()
+    assert sorted(os.listdir()) == ["in.sse", "link.sse"]
+
+
+def test_standard_output_that_is_an_input_is_refused(tmp_path: Path) -> None:
+    copy = tmp_path / "in.sse"
+    shutil.copy(TEXT, copy)
+    with copy.open("ab") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "turnstream", "replay", str(copy)],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert copy.read_bytes() == TEXT.read_bytes()
+
+
+def in_a_shell(command: str, **names: Any) -> subprocess.CompletedProcess[bytes]:
+    line = command.format(t=f"{shlex.quote(sys.executable)} -m turnstream replay", **names)
+    return subprocess.run(["/bin/sh", "-c", line], capture_output=True, timeout=60, check=False)
+
+
+def test_closed_standard_streams(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    done = in_a_shell("{t} {text} --transcript {out} <&- >&- 2>&-", text=TEXT, out=out)
+    assert done.returncode == 0
+    assert [r["type"] for r in lines(out.read_bytes())] == ["custom-title", "assistant"]
+    done = in_a_shell("{t} {text} --output items >&-", text=TEXT)
+    assert (done.returncode, done.stderr) == (2, b"turnstream: standard output is closed\n")
+    # What is said to a closed standard error doesn't turn up among the data.
+    done = in_a_shell("{t} {error} --output items 2>&-", error=ERROR)
+    assert done.returncode == 1
+    assert [item["type"] for item in lines(done.stdout)][-1] == "response_failed"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize(
+    "options", ["", "--ui none", "--metrics json", "--output items", "--output text --metrics none"]
+)
+def test_a_full_device_fails_without_a_traceback(options: str, tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    done = in_a_shell("{t} {text} {options} --transcript {out} >/dev/full", text=TEXT, options=options, out=out)
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"Exception" not in done.stderr
+    assert len(lines(out.read_bytes())) == 2, "the other sinks got everything"
+    done = in_a_shell("{t} {text} --metrics-file /dev/full", text=TEXT)
+    assert done.returncode == 1
+    assert done.stderr == b"turnstream: can't write the metrics: No space left on device\n"
+    assert in_a_shell("{t} {error} 2>/dev/full", error=ERROR).returncode == 1
+
+
+def test_what_a_server_says_steers_no_terminal_and_stays_on_its_line(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.sse"
+    odd.write_bytes(f.sse(f.start("m\x1b[2J", model="é\x1b]0;x\x07"), f.fails("bad\x1b[31m", "two\nlines\x9b")))
+    for encoding in ("utf-8", "ascii"):
+        done = replay(odd, env={"PYTHONIOENCODING": encoding})
+        assert done.returncode == 1
+        assert done.stderr.count(b"\n") == 1
+        for output in (done.stdout, done.stderr):
+            assert not {"\x1b", "\x07", "\x9b"} & set(output.decode("utf-8", "replace"))
+        json.loads(replay(odd, "--metrics", "json", env={"PYTHONIOENCODING": encoding}).stdout.decode(encoding))
+
+
+def test_a_file_name_that_is_no_unicode(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/\xff.sse"
+    shutil.copy(ERROR, odd)
+    name = os.fsdecode(odd)
+    done = replay(name, "--ids", "stable", "--output", "messages", "--transcript", name + ".jsonl")
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
+    again = replay(name, "--ids", "stable", "--output", "messages")
+    assert [m["uuid"] for m in lines(again.stdout)] == [m["uuid"] for m in lines(done.stdout)] != []
+
+
+def test_an_input_that_cannot_be_opened_is_told_with_its_class(tmp_path: Path) -> None:
+    for name in (tmp_path, tmp_path / "no.sse"):
+        assert replay(name).stderr.rstrip().endswith(b"[SourceError]")
+
+
+def test_a_named_pipe_is_live_and_can_be_interrupted(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "turnstream", "replay", str(pipe), "--output", "items", "--metrics", "none"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    cut = CUT.read_bytes()
+    with pipe.open("wb", buffering=0) as writer:  # a writer that doesn't end
+        writer.write(cut[: cut.rindex(b"event: content_block_delta")])
+        for line in process.stdout:
+            if b"input_json_delta" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        out, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in told
+    assert b"isAbortedMidStream" in out

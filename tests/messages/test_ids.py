@@ -72,6 +72,11 @@ def test_stable_ids_depend_on_base_and_scope_only() -> None:
     assert stable_ids("other.sse", 1)("assistant", "msg", 0) != stable_ids("file.sse", 1)("assistant", "msg", 0)
 
 
+def test_stable_ids_of_a_file_name_that_is_no_unicode() -> None:
+    odd, other = stable_ids("a\udcff.sse"), stable_ids("a\udcfe.sse")
+    assert odd("x") == stable_ids("a\udcff.sse")("x") != other("x")
+
+
 def test_stable_ids_of_the_same_scope_do_not_repeat() -> None:
     make = stable_ids("f")
     made = [make("a") for _ in range(5)] + [make("a", n) for n in range(5)] + [make("a", n, 1) for n in range(5)]
