@@ -108,8 +108,8 @@ class TranscriptSink(SinkBase):
         redact: Redact | None = None,
         ids: IdSource | None = None,
         clock: Clock = system_clock,
-        high_water: int = 4 << 20,
-        low_water: int = 1 << 20,
+        high_water: int = 1 << 20,
+        low_water: int = 1 << 18,
         device_patience: float | None = None,
         persist: bool = True,
     ) -> None:

@@ -78,7 +78,6 @@ def stages() -> Any:
 async def slow(source: ts.Source[bytes], folder: Path, stuck: bool) -> dict[str, Any]:
     files._write = slow_write
     ui = ts.UISink()
-    # Its marks count characters; in memory those of workload D take up to four bytes each.
     transcript = ts.TranscriptSink(folder / "s.jsonl")
     sinks: list[Any] = [ui, ts.MetricsSink(), transcript]
     if stuck:
