@@ -109,7 +109,7 @@ class TranscriptSink(SinkBase):
         ids: IdSource | None = None,
         clock: Clock = system_clock,
         high_water: int = 1 << 20,
-        low_water: int = 1 << 18,
+        low_water: int = 1 << 20,
         device_patience: float | None = None,
         persist: bool = True,
     ) -> None:
