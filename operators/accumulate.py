@@ -561,8 +561,11 @@ class Accumulator:
         assert answer is not None
         number, offset = self._place(position)
         items: list[Any] = []
-        if not answer.messages:
-            items.append(self._carrier(answer, []))
+        leftovers = answer.leftovers() if answer.refused or answer.homeless else None
+        if leftovers or not answer.messages:
+            carrier = self._carrier(answer, [])
+            carrier.unapplied_deltas = leftovers or None
+            items.append(carrier)
         failed = answer.contradiction(number, offset) if answer.lacks_tool_block() else None
         items.append(
             StreamNote(

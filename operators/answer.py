@@ -54,6 +54,7 @@ class Answer:
         self.blocks: dict[int, OpenBlock] = {}
         self.by_wire_index: dict[int, OpenBlock] = {}
         self.blocks_finished = 0
+        self._next_index = 0
         self._highest_finished = -1
         self._tool_finished = False
         self._open: list[OpenBlock] = []  # in the order they were opened
@@ -109,12 +110,14 @@ class Answer:
 
     def free_index(self) -> int:
         """The next index no block has."""
-        return max(max(self.blocks, default=-1), max(self.by_wire_index, default=-1)) + 1
+        return self._next_index
 
     def open_block(self, block: OpenBlock) -> OpenBlock:
         """Register a block that was opened."""
+        wire_index = block.index if block.wire_index is None else block.wire_index
         self.blocks[block.index] = block
-        self.by_wire_index[block.index if block.wire_index is None else block.wire_index] = block
+        self.by_wire_index[wire_index] = block
+        self._next_index = max(self._next_index, block.index + 1, wire_index + 1)
         self._open.append(block)
         self._last = block
         return block

@@ -48,6 +48,7 @@ class OpenBlock:
     """
 
     __slots__ = (
+        "_citations",
         "block",
         "field",
         "index",
@@ -79,6 +80,7 @@ class OpenBlock:
             takes_input = "input" in block or (self.type or "").endswith("tool_use")
             self.takes, self.field = (InputJsonDelta, "input") if takes_input else (None, "")
         self.parts: list[str] = []
+        self._citations: list[Any] | None = None
         self.unapplied: list[Any] = []
         self.invalid = False
         self.open = True
@@ -112,7 +114,12 @@ class OpenBlock:
             case SignatureDelta():
                 self.block["signature"] = delta.signature
             case CitationsDelta():
-                self.block["citations"] = [*(self.block.get("citations") or ()), delta.citation]
+                if self._citations is None:
+                    # A list of our own, made once: the raw event shares what the start held.
+                    held = self.block.get("citations")
+                    self._citations = list(held) if isinstance(held, list) else []
+                    self.block["citations"] = self._citations
+                self._citations.append(delta.citation)
             case CompactionDelta():
                 for key, value in delta_to_wire(delta).items():
                     if key != "type" and value is not None:

@@ -56,7 +56,7 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
         answers_complete: how many answers were complete.
         answers_failed: how many failed.
         failures: the failure items (the first hundred).
-        error: what ended the stream early, None if it completed.
+        error: what ended the stream (or the first source of a session that broke) early, None if all completed.
         sink_errors: by sink name, why a sink was detached or could not be drained.
         reason: the owner's word for an abort.
         batches: batches delivered; ``items`` likewise; ``bytes`` that caused them.
@@ -323,7 +323,12 @@ class Run:
                 self._budget = CHUNK_SIZE
                 await asyncio.sleep(0)
             for full in fulls:
-                if full():
+                try:
+                    waits = full()
+                except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
+                    fulls = self._without(full, error)
+                    break
+                if waits:
                     await self._wait_for_room()
             if tee.done or tee.fatal_error is not None:
                 return
@@ -342,17 +347,30 @@ class Run:
                     budget = CHUNK_SIZE
                     await asyncio.sleep(0)
                 for full in fulls:
-                    if full():
+                    try:
+                        waits = full()
+                    except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
+                        fulls = self._without(full, error)
+                        break
+                    if waits:
                         await self._wait_for_room()
                 if tee.done or tee.fatal_error is not None:
                     return
         finally:
             self._budget = budget  # a session's answers may all be shorter
 
+    def _without(self, full: Any, error: Exception) -> tuple[Callable[[], bool], ...]:
+        """Go on without the sink whose ``full()`` raised."""
+        self._fulls = tuple(other for other in self._fulls if other is not full)
+        self._tee.detach(full.__self__, error)
+        return self._fulls
+
     async def _wait_for_room(self) -> None:
         for sink in self._tee.sinks:
-            if sink.name not in self._tee.errors and sink.full():
+            if sink.name not in self._tee.errors:
                 try:
+                    if not sink.full():
+                        continue
                     await wait_for_room(sink, self._stall_timeout)
                 except asyncio.CancelledError as error:
                     if self._pump is None or self._pump.cancelling():
@@ -494,7 +512,7 @@ class Run:
             "bytes": self._tee.weight,
             "answers_complete": tracker.complete,
             "answers_failed": tracker.failed,
-            "sinks": {sink.name: dict(sink.statistics()) for sink in self._all_sinks},
+            "sinks": {sink.name: _statistics(sink) for sink in self._all_sinks},
             "detached": sorted(self._tee.errors),
         }
 
@@ -590,6 +608,9 @@ class Run:
         tee = self._tee
         tracker = self._outcomes.tracker
         errors: dict[str, Exception] = {**tee.errors, **{k: v for k, v in self._lost.items() if k not in tee.errors}}
+        # A session goes on with the next source; that one broke is told all the same.
+        lost = self._source.errors if isinstance(self._source, SessionSource) else []
+        broken = lost[0][1] if lost else None
         status: RunStatus
         if self._disposed:
             status = "disposed"
@@ -597,7 +618,7 @@ class Run:
             status = "aborted"
         elif tee.error is not None:
             status = "broken"
-        elif tracker.failed or errors:
+        elif tracker.failed or errors or broken is not None:
             status = "failed"
         else:
             status = "complete"
@@ -606,18 +627,27 @@ class Run:
             answers_complete=tracker.complete,
             answers_failed=tracker.failed,
             failures=tuple(tracker.failures),
-            error=None if self._abort is not None else tee.error,
+            error=None if self._abort is not None else (tee.error or broken),
             sink_errors=errors,
             reason=self._abort.reason if self._abort is not None else None,
             batches=tee.batches,
             items=tee.items,
             bytes=tee.weight,
-            statistics={sink.name: dict(sink.statistics()) for sink in self._all_sinks},
+            statistics={sink.name: _statistics(sink) for sink in self._all_sinks},
         )
+
+
+def _statistics(sink: Sink) -> dict[str, Any]:
+    """A sink's counters; none if it can't tell (a report must not break the run it reports)."""
+    try:
+        return dict(sink.statistics())
+    except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
+        _log.warning("sink %s can't tell its statistics: %r", sink.name, error)
+        return {}
 
 
 def _left(sink: Sink) -> str:
     """What a sink still holds, as far as it says so."""
-    found = sink.statistics()
+    found = _statistics(sink)
     left = [f"{count} {name.replace('_', ' ')}" for name in ("queued", "pending_lines") if (count := found.get(name))]
     return f" ({', '.join(left)})" if left else ""

@@ -102,9 +102,11 @@ class Work:
         self._metrics = MetricsSink()
         self._failures = _Failures(self)
         self._session: SessionSource[bytes, Any] | None = None
-        self._metrics_stream: TextIO | None = (
-            open(options.metrics_file, "w", encoding="utf-8") if options.metrics_file else None  # noqa: SIM115
-        )
+        # Opened before anything is read, emptied only when there is something to write.
+        self._metrics_stream: TextIO | None = None
+        if options.metrics_file:
+            fd = os.open(options.metrics_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._metrics_stream = open(fd, "w", encoding="utf-8")  # noqa: SIM115
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -255,6 +257,8 @@ class Work:
             text = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode()
         if self._metrics_stream is not None:
             with self._metrics_stream as stream:
+                if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                    stream.truncate(0)
                 stream.write(text + "\n")
         else:
             stream = sys.stdout if options.metrics == "json" and options.output == "none" else self.human()
@@ -297,7 +301,7 @@ class Work:
             failed = True
             if not isinstance(error, TurnstreamError) or outcome.answers_failed == 0:
                 say(f"{error} [{type(error).__name__}]")
-        if outcome.error is not None:
+        if outcome.error is not None and all(error is not outcome.error for _, error in self._session.errors):
             say(f"{outcome.error} [{type(outcome.error).__name__}]")
         if pipe:
             return EXIT_PIPE
@@ -365,6 +369,12 @@ def perform(
         return EXIT_USAGE
     if options.transcript is not None and not Path(options.transcript).name:
         say(f"the transcript needs the name of a file, not {options.transcript!r}")
+        return EXIT_USAGE
+    if options.transcript is not None and not options.append and os.path.isfile(options.transcript):
+        say(f"the transcript {options.transcript} exists; --append goes on with it; or choose another file")
+        return EXIT_USAGE
+    if options.metrics == "none" and options.metrics_file:
+        say("--metrics-file goes with --metrics table or json")
         return EXIT_USAGE
     data = options.output != "none" or (options.metrics == "json" and not options.metrics_file)
     if data and sys.__stdout__ is None:

@@ -34,28 +34,34 @@ class EventReducer(State):
         if at is not None:
             stream.event(at)
         message = event.message if isinstance(event.message, dict) else {}
-        wire_id = message.get("id")
-        if not isinstance(wire_id, str):
-            wire_id = None
+        said = message.get("id")
+        wire_id = said if isinstance(said, str) and said else None
         answer = stream.answer
-        if answer is not None:
-            same = wire_id is None or wire_id == answer.message_id
-            if same and not answer.tombstones and not answer.block_opened:
+        if answer is not None and not answer.tombstones and not answer.block_opened:
+            # The rule of accumulate: an id that is no text is another answer's, one that is missing isn't.
+            if not said or wire_id == answer.message_id is not None:
                 merge_usage(answer.usage, message.get("usage"))
                 return
+        # What a start holds is emitted before it: the messages that wait are its own.
+        waiting, stream.waiting = stream.waiting, []
+        if answer is not None:
             self.close(None, at, superseded=True)
-        content = message.get("content")
-        whole = bool(content) and isinstance(content, list)
+        whole = _holds_content(message.get("content"))
+        if waiting and not whole:
+            stream.waiting = waiting
+            self.settle(stream)
+            waiting = []
         loose = stream.loose
         if loose is not None:
             stream.set_loose(None)
         if (
             whole
+            and not waiting
             and loose is not None
             and not loose.streamed
             and (wire_id == loose.message_id if wire_id is not None else loose.synthesized)
         ):
-            # What a start holds is emitted before it: these messages were the answer's.
+            # The same where messages have no index: a recording of items.
             if wire_id is None:
                 self.window.unname(loose)
             answer = loose
@@ -66,6 +72,8 @@ class EventReducer(State):
             answer = self.open(Answer(wire_id, True, self.clocks(at)))
         if whole:
             answer.whole = answer.block_opened = True
+            stream.waiting = waiting
+            self.claim(stream, answer, whole=True)
         answer.started = True
         answer.read(message)
 
@@ -83,7 +91,10 @@ class EventReducer(State):
                 (answer.clocks or answer.timing).block_starts(block, at)
 
     def _block_stop(self, event: e.ContentBlockStop, at: float | None) -> None:
-        answer = self.stream.answer or self.current(at)
+        stream = self.stream
+        answer = stream.answer or self.current(at)
+        if stream.waiting:
+            self.settle(stream)
         if at is not None and answer is not None:
             (answer.clocks or answer.timing).block_stops()
 
@@ -132,6 +143,13 @@ class EventReducer(State):
         self.traffic.opaque_events.add(event.type)
         if at is not None:
             self.stream.event(at)
+
+
+def _holds_content(content: Any) -> bool:
+    """Whether a start holds its content already: accumulate makes blocks of objects, and of a text."""
+    if isinstance(content, str):
+        return bool(content)
+    return isinstance(content, list) and any(isinstance(block, dict) for block in content)
 
 
 # By class, not by instance: a table of bound methods would make every sink a reference cycle.

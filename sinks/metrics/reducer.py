@@ -10,12 +10,16 @@ from turnstream.messages import types as t
 from turnstream.messages.texts import SYNTHETIC_MODEL, is_synthetic
 from turnstream.sinks.metrics.answer import Answer
 from turnstream.sinks.metrics.events import EVENT_HANDLERS, EventReducer
-from turnstream.sinks.metrics.traffic import error_type, is_opaque_block
+from turnstream.sinks.metrics.stream import Stream
+from turnstream.sinks.metrics.traffic import error_type
 
 __all__ = ["OTHER_HANDLERS", "Reducer"]
 
 # Notes that say: a known delta wasn't applied; their message begins with its type.
 _UNAPPLIED: Final = frozenset({"delta_after_stop", "delta_mismatch", "delta_unapplied"})
+
+_WAITING: Final = 10_000
+"""How many messages wait at most; a stream without any event must not keep all of its own."""
 
 
 def _text(value: Any) -> str | None:
@@ -29,33 +33,53 @@ class Reducer(EventReducer):
         message = item.message
         if message.get("model") == SYNTHETIC_MODEL or item.is_api_error_message or item.is_virtual:
             return
-        answer = self.stream.answer
+        stream = self.stream
+        answer = stream.answer
+        if item.index is not None:
+            self._live(stream, item, at)
+            return
         # Behind tombstones come the messages of the next attempt.
         if (
             answer is None
             or answer.tombstones
             or (message.get("id") != answer.message_id and not _belongs(item, answer))
         ):
-            self._without_events(item, _text(message.get("id")), at)
+            self.without_events(stream, item, at)
             return
         if answer.request_id is None and item.request_id is not None:
             self.window.name_request(answer, item.request_id)
         answer.take(item, at, self.tools)
 
-    def _without_events(self, item: t.AssistantMessage, message_id: str | None, at: float | None) -> None:
+    def _live(self, stream: Stream, item: t.AssistantMessage, at: float | None) -> None:
+        """A message that events tell of (those of files have no index).
+
+        Its id may be made up, or the same for two attempts, so its place decides: directly before a start
+        it is a block that the start held, else one of the open answer's. It waits for what comes next.
+        """
+        waiting = stream.waiting
+        if stream.answer is None:
+            message_id = item.message.get("id")
+            found = self.window.find(message_id, item.request_id) if isinstance(message_id, str) else None
+            if found is not None and found.knows(item.uuid):
+                self.without_events(stream, item, at)  # it came before
+                return
+        if waiting and (len(waiting) >= _WAITING or waiting[0][0].message.get("id") != item.message.get("id")):
+            self.settle(stream)
+            waiting = stream.waiting
+        waiting.append((item, at))
+
+    def without_events(self, stream: Stream, item: t.AssistantMessage, at: float | None) -> None:
         """A message that isn't part of the open answer."""
-        answer = self._loose(item, message_id)
+        answer = self._loose(stream, item, _text(item.message.get("id")))
         if answer is None:
             return
         blocks = answer.take(item, at, self.tools)
         if answer.streamed:
             return
-        for block in blocks:
-            if isinstance(block, dict) and is_opaque_block(block.get("type")):
-                self.traffic.opaque_blocks.add(block.get("type"))
+        self.count_opaque(blocks)
         answer.read_message(item)
 
-    def _loose(self, item: t.AssistantMessage, message_id: str | None) -> Answer | None:
+    def _loose(self, stream: Stream, item: t.AssistantMessage, message_id: str | None) -> Answer | None:
         """The answer of a message that isn't part of the open one; None for what isn't the model's."""
         if is_synthetic(item):
             return None
@@ -67,10 +91,12 @@ class Reducer(EventReducer):
             found.request_id = item.request_id
             self.window.add(found)
         if not found.streamed:
-            self.stream.set_loose(found)
+            stream.set_loose(found)
         return found
 
     def _user(self, item: t.UserMessage, at: float | None) -> None:
+        if self.stream.waiting:
+            self.settle(self.stream)
         if self.stream.answer is None:
             self.stream.forget_last()
         content = item.message.get("content")
@@ -80,6 +106,8 @@ class Reducer(EventReducer):
                     self.tools.answered(block, at)
 
     def _system(self, item: t.SystemMessage, at: float | None) -> None:
+        if self.stream.waiting:
+            self.settle(self.stream)
         if item.subtype == "api_error":
             self.traffic.retry(item)
             if not self.stream.error_counted:
@@ -95,9 +123,11 @@ class Reducer(EventReducer):
         message = item.message
         if not isinstance(message, t.AssistantMessage):
             return
+        if self.stream.waiting:
+            self.settle(self.stream)
         message_id = _text(message.message.get("id"))
         answer = self.stream.answer
-        if answer is not None and _belongs(message, answer):
+        if answer is not None and (answer.knows(message.uuid) or _belongs(message, answer)):
             answer.tombstones += 1
             return
         found = self.window.latest(message_id) if message_id is not None else None
@@ -112,6 +142,8 @@ class Reducer(EventReducer):
 
     def _response_failed(self, item: t.ResponseFailed, at: float | None) -> None:
         stream = self.stream
+        if stream.waiting:
+            self.settle(stream)
         kind = error_type(item.error)
         answer = stream.answer
         if answer is not None:
@@ -144,6 +176,8 @@ class Reducer(EventReducer):
 
     def _request_start(self, item: t.RequestStart, at: float | None) -> None:
         stream = self.stream
+        if stream.waiting:
+            self.settle(stream)
         if item.attempt > 1:
             self.supersede_last(at)
         elif stream.answer is not None:

@@ -39,6 +39,7 @@ def row(answer: Answer) -> dict[str, Any]:
         "first_byte_ms": since(clocks.first_byte),
         "first_event_ms": None if answer.whole else since(clocks.first_event),
         "first_thinking_ms": since(clocks.first_thinking),
+        "ttft_ms": since(clocks.first_content),
         "first_content_ms": since(clocks.first_content),
         "first_visible_text_ms": since(clocks.first_text),
         "duration_ms": since(clocks.end),

@@ -75,6 +75,7 @@ _ANSWER: Final = _closed(
         "first_byte_ms": _MS,
         "first_event_ms": _MS,
         "first_thinking_ms": _MS,
+        "ttft_ms": {"description": "Time to the first token of content: first_content_ms by its usual name.", **_MS},
         "first_content_ms": _MS,
         "first_visible_text_ms": _MS,
         "duration_ms": {"description": "From the request to the answer's end.", **_MS},

@@ -123,6 +123,7 @@ class MetricsSink(SinkBase):
         Changes nothing, so it may be asked for at any time. Two unpaced replays give equal reports.
         """
         reducer = self._reducer
+        reducer.settle_all()  # a message always has its event directly behind it, unless the run broke there
         totals = Totals()
         totals.merge(reducer.folded)
         gaps = reducer.gaps.copy()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from turnstream.messages.types import AssistantMessage
 from turnstream.operators.batch import StreamKey
 from turnstream.sinks.metrics.answer import Answer
 from turnstream.sinks.metrics.clocks import FOLD_AT, Clocks
@@ -11,7 +12,7 @@ from turnstream.sinks.metrics.histogram import Histogram
 from turnstream.sinks.metrics.stream import Stream
 from turnstream.sinks.metrics.tools import ToolTimes
 from turnstream.sinks.metrics.totals import Totals
-from turnstream.sinks.metrics.traffic import Traffic
+from turnstream.sinks.metrics.traffic import Traffic, is_opaque_block
 from turnstream.sinks.metrics.window import Window
 
 __all__ = ["State"]
@@ -69,6 +70,7 @@ class State:
     def _drop_idle_stream(self) -> None:
         for key, stream in self._streams.items():
             if stream.answer is None:
+                self.settle(stream)
                 stream.forget_last()
                 stream.set_loose(None)
                 del self._streams[key]
@@ -88,6 +90,43 @@ class State:
                 stream.first_byte = at
         else:
             self._chunk = None
+
+    # -- live messages -----------------------------------------------------------------------------------
+
+    def claim(self, stream: Stream, answer: Answer, *, whole: bool = False) -> None:
+        """The messages that waited are ``answer``'s; ``whole``: no event tells of their blocks."""
+        waiting, stream.waiting = stream.waiting, []
+        for item, at in waiting:
+            if answer.request_id is None and item.request_id is not None:
+                self.window.name_request(answer, item.request_id)
+            blocks = answer.take(item, at, self.tools)
+            if whole:
+                self.count_opaque(blocks)
+
+    def settle(self, stream: Stream) -> None:
+        """No start follows the messages that waited: they are the open answer's, or came without events."""
+        if stream.answer is not None:
+            self.claim(stream, stream.answer)
+            return
+        waiting, stream.waiting = stream.waiting, []
+        for item, at in waiting:
+            self.without_events(stream, item, at)
+
+    def settle_all(self) -> None:
+        """:meth:`settle` for all streams."""
+        for stream in self._streams.values():
+            if stream.waiting:
+                self.settle(stream)
+
+    def count_opaque(self, blocks: list[Any]) -> None:
+        """Count those of ``blocks`` whose type nobody knows."""
+        for block in blocks:
+            if isinstance(block, dict) and is_opaque_block(block.get("type")):
+                self.traffic.opaque_blocks.add(block.get("type"))
+
+    def without_events(self, stream: Stream, item: AssistantMessage, at: float | None) -> None:
+        """A message that isn't part of the open answer."""
+        raise NotImplementedError
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -128,6 +167,8 @@ class State:
         answer = stream.answer
         if answer is None:
             return
+        if stream.waiting:
+            self.claim(stream, answer)
         gaps = answer.close(outcome, at)
         if gaps is not None:
             self.gaps.merge(gaps)

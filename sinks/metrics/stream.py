@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turnstream.messages.types import AssistantMessage
 from turnstream.sinks.metrics.answer import Answer
 
 __all__ = ["Stream"]
@@ -19,9 +20,10 @@ class Stream:
         first_byte: when its response began to come.
         first_event: when its first event came.
         error_counted: whether an error of this request was counted.
+        waiting: live messages and their times, whose answer the next event tells.
     """
 
-    __slots__ = ("answer", "ended", "error_counted", "first_byte", "first_event", "last", "loose", "request")
+    __slots__ = ("answer", "ended", "error_counted", "first_byte", "first_event", "last", "loose", "request", "waiting")
 
     def __init__(self, request: float | None = None) -> None:
         self.answer: Answer | None = None
@@ -32,6 +34,7 @@ class Stream:
         self.first_byte: float | None = None
         self.first_event: float | None = None
         self.error_counted = False
+        self.waiting: list[tuple[AssistantMessage, float | None]] = []
 
     def new_request(self, at: float | None) -> None:
         """A request goes out at ``at``."""

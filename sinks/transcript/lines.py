@@ -37,6 +37,8 @@ _OPTIONAL: Final = slice(
 _PLAIN: Final = _astuple(AssistantMessage(message={}, uuid="", timestamp=""))[_OPTIONAL]
 _dumps: Final = orjson.dumps
 _LINE_END: Final = orjson.OPT_APPEND_NEWLINE
+UNKNOWN_MODEL: Final = "<unknown>"
+"""The model of an answer that names none."""
 # Over 4,300 digits (14,000 bits) an integer has no text.
 _BITS: Final = 10_000
 
@@ -174,7 +176,10 @@ class Envelope:
 
 def _without_nulls(message: dict[str, Any]) -> dict[str, Any]:
     if message.get("id") is None or message.get("model") is None:
-        return {k: v for k, v in message.items() if v is not None or k not in _NEVER_NULL}
+        # Readers drop a line without a model, too; a stream without message_start names none.
+        told = {k: v for k, v in message.items() if v is not None or k not in _NEVER_NULL}
+        told.setdefault("model", UNKNOWN_MODEL)
+        return told
     return message
 
 

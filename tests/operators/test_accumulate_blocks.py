@@ -140,3 +140,22 @@ def test_a_made_up_block_never_takes_the_place_of_one_that_got_its_index() -> No
         f.start(), f.says("a", 0), f.opens_text(0), f.text(0, "b"), f.closes(0), f.text(1, "c"), f.turn(), f.STOP
     )
     assert sorted((m.index, m.message["content"][0]["text"]) for m in messages(items)) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+@pytest.mark.parametrize("held", [1, True, 1.5, "abc", {"a": 1}, None])
+def test_citations_that_are_no_list_are_replaced_not_splatted(held: Any) -> None:
+    from turnstream.messages import AssistantMessage
+    from turnstream.operators import accumulate, decode, parse_events, run_stages
+
+    payloads = [
+        {"type": "message_start", "message": {"id": "m", "usage": {}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "", "citations": held}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "citations_delta", "citation": {"n": 1}}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "citations_delta", "citation": {"n": 2}}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_stop"},
+    ]
+    data = b"".join(b"data: " + json.dumps(p).encode() + b"\n\n" for p in payloads)
+    items = run_stages([data], decode(), parse_events(), accumulate())
+    (message,) = [item for item in items if isinstance(item, AssistantMessage)]
+    assert message.message["content"][0]["citations"] == [{"n": 1}, {"n": 2}]

@@ -411,3 +411,38 @@ def test_a_missing_file_is_a_source_error_that_names_it(tmp_path: Any) -> None:
     assert outcome.status == "broken"
     assert isinstance(outcome.error, SourceError)
     assert "no.sse" in str(outcome.error)
+
+
+@pytest.mark.parametrize("method", ["full", "statistics"])
+def test_a_sink_that_raises_elsewhere_breaks_nothing(method: str) -> None:
+    class Odd(Recorder):
+        policy = "block"
+
+        def full(self) -> bool:
+            if method == "full":
+                raise ValueError("boom")
+            return False
+
+        def statistics(self) -> dict[str, Any]:
+            if method == "statistics":
+                raise ValueError("boom")
+            return {}
+
+    beside = Recorder("beside")
+    outcome = asyncio.run(ts.Pipeline(ts.from_bytes([TEXT])).through(stages()).to(Odd("odd"), beside).run())
+    assert any(isinstance(i, AssistantMessage) for i in beside.items)
+    assert beside.end == "completed"
+    assert outcome.answers_complete == 1
+    assert ("odd" in outcome.sink_errors) == (method == "full")
+
+
+def test_a_session_tells_that_a_source_broke_behind_a_complete_answer() -> None:
+    async def breaking() -> AsyncIterator[bytes]:
+        yield TEXT
+        raise ConnectionResetError("peer reset")
+
+    source = ts.in_turn([ts.from_async_iterable(breaking()), ts.from_bytes(TEXT)], lambda source: stages())
+    outcome = asyncio.run(ts.Pipeline(source).to(Recorder()).run())
+    assert outcome.answers_complete == 2
+    assert outcome.status == "failed"
+    assert isinstance(outcome.error, ConnectionResetError)

@@ -188,7 +188,7 @@ def test_claude_code_log_finds_one_root(tmp_path: Path) -> None:
     assert all(e.parentUuid in nodes for e in nodes.values() if e.parentUuid is not None)
 
 
-@pytest.mark.parametrize("name", recordings.names((".sse",))[::12])
+@pytest.mark.parametrize("name", recordings.names((".sse",))[::6])
 def test_readers_open_recorded_streams(name: str, root: Path, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recordings.need("transcripts of recorded streams")
     path = session_path(root, cwd, SESSION)
@@ -201,8 +201,7 @@ def test_readers_open_recorded_streams(name: str, root: Path, cwd: Path, capsys:
     assert info.custom_title == f"Replay of {name}"
     assert [m.uuid for m in sdk.get_session_messages(SESSION, directory=str(cwd))] == [r["uuid"] for r in lines]
     loaded = [e.uuid for e in load_transcript(path)]
-    whole = [r["uuid"] for r in lines if r["message"].get("model") and r["message"].get("id")]
-    assert set(whole) <= set(loaded), capsys.readouterr().out
+    assert {r["uuid"] for r in lines} <= set(loaded), capsys.readouterr().out
 
 
 def test_slug_as_the_readers_make_it(tmp_path: Path) -> None:
