@@ -366,3 +366,20 @@ def test_what_is_parsed_is_a_sequence() -> None:
     assert (len(parsed), parsed[0], parsed[-1], list(parsed[1:])) == (3, Ping(), Ping(), [MessageStop(), Ping()])
     assert (MessageStop() in parsed, parsed.index(MessageStop()), parsed.count(Ping())) == (True, 1, 2)
     assert list(reversed(parsed)) == [Ping(), MessageStop(), Ping()]
+
+
+def test_a_forged_payload_is_never_two_events() -> None:
+    """Payloads are decoded one by one: joined by commas, these would read as whole events (WIRE.md §1)."""
+    from turnstream.messages import Ping, StreamNote
+
+    forged = [
+        b'{"type":"ping"},{"type":"ping"}',
+        b'{"type":"ping"}, 7',
+        b'{"type":"ping","x":[1',
+        b"2]}",
+        b'{"type":"ping"}]',
+    ]
+    data = b"".join(b"event: ping\ndata: " + payload + b"\n\n" for payload in (b'{"type":"ping"}', *forged))
+    items = run_stages([data], decode_sse(), parse_events())
+    assert [type(item) for item in items] == [Ping, *[StreamNote] * len(forged)]
+    assert {item.kind for item in items if isinstance(item, StreamNote)} == {"event_error"}
