@@ -120,10 +120,10 @@ class MetricsSink(SinkBase):
     def report(self) -> dict[str, Any]:
         """What is known so far: JSON-able, snake_case, null where there is no value; :data:`METRICS_SCHEMA`.
 
-        Changes nothing, so it may be asked for at any time. Two unpaced replays give equal reports.
+        It may be asked for at any time. Two unpaced replays give equal reports.
         """
         reducer = self._reducer
-        reducer.settle_all()  # a message always has its event directly behind it, unless the run broke there
+        reducer.settle_all()  # in whole batches a message waits only if the run broke there or no events come
         totals = Totals()
         totals.merge(reducer.folded)
         gaps = reducer.gaps.copy()
@@ -155,6 +155,7 @@ class MetricsSink(SinkBase):
     def statistics(self) -> Mapping[str, Any]:
         """Counters of the sink itself."""
         reducer = self._reducer
+        reducer.settle_all()
         return {
             "events": self._traffic.events,
             "answers_held": len(reducer.window),

@@ -72,6 +72,7 @@ def test_33_signatures_and_citations_are_no_tokens() -> None:
     )
     answer = clocked(GO, *moments)["answers"][0]
     assert answer["first_content_ms"] == 2000.0
+    assert answer["ttft_ms"] == 2000.0  # the name that WIRE.md §9 gives it
     # A thinking block that shows nothing: when its tokens came isn't known, so there is no rate.
     assert answer["tokens_per_s"] is None
 
