@@ -314,7 +314,6 @@ class Run:
     async def _pull_live(self, stream: AsyncIterator[Batch[Any]]) -> None:
         push = self._observer.on_next
         tee = self._tee
-        fulls = self._fulls
         async for batch in stream:
             push(batch)
             self._budget -= batch.weight or 64
@@ -322,14 +321,8 @@ class Run:
                 # What is already there comes without a wait; then nobody else would get a turn.
                 self._budget = CHUNK_SIZE
                 await asyncio.sleep(0)
-            for full in fulls:
-                try:
-                    waits = full()
-                except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
-                    fulls = self._without(full, error)
-                    break
-                if waits:
-                    await self._wait_for_room()
+            if self._any_full():
+                await self._wait_for_room()
             if tee.done or tee.fatal_error is not None:
                 return
 
@@ -337,7 +330,6 @@ class Run:
         """A source that never waits: the loop gets its turn at least every 64 KiB."""
         push = self._observer.on_next
         tee = self._tee
-        fulls = self._fulls
         budget = self._budget
         try:
             for batch in stream:
@@ -346,24 +338,23 @@ class Run:
                 if budget <= 0:
                     budget = CHUNK_SIZE
                     await asyncio.sleep(0)
-                for full in fulls:
-                    try:
-                        waits = full()
-                    except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
-                        fulls = self._without(full, error)
-                        break
-                    if waits:
-                        await self._wait_for_room()
+                if self._any_full():
+                    await self._wait_for_room()
                 if tee.done or tee.fatal_error is not None:
                     return
         finally:
             self._budget = budget  # a session's answers may all be shorter
 
-    def _without(self, full: Any, error: Exception) -> tuple[Callable[[], bool], ...]:
-        """Go on without the sink whose ``full()`` raised."""
-        self._fulls = tuple(other for other in self._fulls if other is not full)
-        self._tee.detach(full.__self__, error)
-        return self._fulls
+    def _any_full(self) -> bool:
+        """Whether the source has to wait; a sink whose ``full()`` raises is lost, the run goes on."""
+        for full in self._fulls:
+            try:
+                if full():
+                    return True
+            except Exception as error:  # noqa: BLE001 - a sink's fault is never another's
+                self._fulls = tuple(other for other in self._fulls if other is not full)
+                self._tee.detach(full.__self__, error)  # type: ignore[attr-defined]
+        return False
 
     async def _wait_for_room(self) -> None:
         for sink in self._tee.sinks:

@@ -494,3 +494,19 @@ def test_a_named_pipe_is_live_and_can_be_interrupted(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert b"Traceback" not in told
     assert b"isAbortedMidStream" in out
+
+
+def test_an_output_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """OUT is refused if it exists, empty or not; nothing else is touched then."""
+    out, metrics = tmp_path / "t.jsonl", tmp_path / "m.json"
+    out.touch()
+    metrics.write_text("before")
+    done = replay(TEXT, "--transcript", out, "--metrics-file", metrics)
+    assert done.returncode == 2
+    assert b"--append" in done.stderr
+    assert metrics.read_text() == "before"
+    assert replay(TEXT, "--metrics", "none", "--metrics-file", metrics).returncode == 2
+    assert metrics.read_text() == "before"
+    metrics.write_text("x" * 100_000)
+    assert replay(TEXT, "--metrics", "json", "--metrics-file", metrics).returncode == 0
+    assert json.loads(metrics.read_text())["totals"]["output_tokens"] == 24

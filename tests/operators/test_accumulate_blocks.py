@@ -159,3 +159,48 @@ def test_citations_that_are_no_list_are_replaced_not_splatted(held: Any) -> None
     items = run_stages([data], decode(), parse_events(), accumulate())
     (message,) = [item for item in items if isinstance(item, AssistantMessage)]
     assert message.message["content"][0]["citations"] == [{"n": 1}, {"n": 2}]
+
+
+def _items(*payloads: dict[str, Any]) -> list[Any]:
+    from turnstream.operators import decode
+
+    data = b"".join(b"data: " + json.dumps(p).encode() + b"\n\n" for p in payloads)
+    return run_stages([data], decode(), parse_events(), accumulate())
+
+
+_START: dict[str, Any] = {"type": "message_start", "message": {"id": "m", "usage": {}}}
+_TOOL: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "Read", "input": {}}
+_STRAY: dict[str, Any] = {"type": "input_json_delta", "partial_json": '"stray"'}
+
+
+def test_a_fragment_for_an_unopened_index_never_lands_in_another_tool() -> None:
+    """WIRE.md §1: only text and thinking may go to another open block."""
+    from turnstream.messages import AssistantMessage
+
+    items = _items(
+        _START,
+        {"type": "content_block_start", "index": 0, "content_block": _TOOL},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"a":1}'}},
+        {"type": "content_block_delta", "index": 9, "delta": _STRAY},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+        {"type": "message_stop"},
+    )
+    tool, rest = (item for item in items if isinstance(item, AssistantMessage))
+    assert tool.message["content"][0]["input"] == {"a": 1}
+    assert tool.unapplied_deltas is None
+    assert rest.unapplied_deltas == [_STRAY]
+
+
+def test_a_delta_that_no_block_took_is_kept_without_message_stop_too() -> None:
+    from turnstream.messages import AssistantMessage
+
+    items = _items(
+        _START,
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "x"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_delta", "index": 9, "delta": _STRAY},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+    )
+    kept = [item.unapplied_deltas for item in items if isinstance(item, AssistantMessage)]
+    assert kept == [None, [_STRAY]]
