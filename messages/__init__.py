@@ -4,6 +4,7 @@ No I/O and no Rx; importing it loads neither aiohttp nor reactivex.
 """
 
 from turnstream.messages.codec import decode_line, encode, from_wire, replace, split_lines, to_wire
+from turnstream.messages.denials import DenialKind, denial_text
 from turnstream.messages.errors import (
     AbortedError,
     APIError,
@@ -16,6 +17,7 @@ from turnstream.messages.errors import (
     SourceError,
     SSEError,
     StreamIdleTimeout,
+    TrainingDataError,
     TranscriptError,
     TransportError,
     TurnstreamError,
@@ -46,6 +48,7 @@ from turnstream.messages.events import (
     event_type,
 )
 from turnstream.messages.factories import MessageFactory, zero_usage
+from turnstream.messages.families import Family, family_of
 from turnstream.messages.ids import (
     Clock,
     IdSource,
@@ -57,11 +60,19 @@ from turnstream.messages.ids import (
     stable_ids,
     system_clock,
 )
+from turnstream.messages.kinds import UserKind, UserPurpose, kind_of, needs_response, purpose_of
+from turnstream.messages.lookups import MessageLookups
 from turnstream.messages.names import WIRE_NAMES, from_wire_name, to_wire_name
+from turnstream.messages.schema import json_schema
+from turnstream.messages.sdk import SDK_NAMES, from_sdk, to_sdk
+from turnstream.messages.subtypes import SUBTYPE_FIELDS, SYSTEM_SUBTYPES, SystemFactory
 from turnstream.messages.texts import SYNTHETIC_MODEL, SYNTHETIC_TEXTS, is_synthetic
+from turnstream.messages.training import export_training
 from turnstream.messages.types import (
     AssistantMessage,
     AttachmentMessage,
+    CollapsedReadSearch,
+    GroupedToolUse,
     Message,
     ModelItem,
     OpaqueRecord,
@@ -80,8 +91,11 @@ from turnstream.messages.types import (
 )
 
 __all__ = [
+    "SDK_NAMES",
+    "SUBTYPE_FIELDS",
     "SYNTHETIC_MODEL",
     "SYNTHETIC_TEXTS",
+    "SYSTEM_SUBTYPES",
     "WIRE_NAMES",
     "APIError",
     "AbortedError",
@@ -89,20 +103,25 @@ __all__ = [
     "AttachmentMessage",
     "CitationsDelta",
     "Clock",
+    "CollapsedReadSearch",
     "CompactionDelta",
     "ContentBlockDelta",
     "ContentBlockStart",
     "ContentBlockStop",
     "Delta",
+    "DenialKind",
     "EmptyStreamError",
     "ErrorEvent",
     "EventError",
+    "Family",
+    "GroupedToolUse",
     "IdSource",
     "IncompleteStreamError",
     "InputJsonDelta",
     "Message",
     "MessageDelta",
     "MessageFactory",
+    "MessageLookups",
     "MessageStart",
     "MessageStop",
     "ModelItem",
@@ -123,29 +142,41 @@ __all__ = [
     "StreamEventMessage",
     "StreamIdleTimeout",
     "StreamNote",
+    "SystemFactory",
     "SystemMessage",
     "TextDelta",
     "ThinkingDelta",
     "Tombstone",
     "ToolUseSummary",
+    "TrainingDataError",
     "TranscriptError",
     "TransportError",
     "TurnstreamError",
     "UnknownDelta",
     "UnknownEvent",
+    "UserKind",
     "UserMessage",
+    "UserPurpose",
     "decode_line",
     "delta_to_wire",
     "delta_type",
+    "denial_text",
     "derive_uuid",
     "encode",
     "event_from_wire",
     "event_to_wire",
     "event_type",
+    "export_training",
+    "family_of",
     "format_timestamp",
+    "from_sdk",
     "from_wire",
     "from_wire_name",
     "is_synthetic",
+    "json_schema",
+    "kind_of",
+    "needs_response",
+    "purpose_of",
     "random_ids",
     "raw_of",
     "replace",
@@ -154,6 +185,7 @@ __all__ = [
     "split_lines",
     "stable_ids",
     "system_clock",
+    "to_sdk",
     "to_wire",
     "to_wire_name",
     "zero_usage",

@@ -21,93 +21,24 @@ from turnstream.messages.events import (
 )
 from turnstream.messages.jsonvalue import MAX_RECORD_DEPTH, JSONValueError, dumps, loads
 from turnstream.messages.names import to_wire_name
+from turnstream.messages.wire_fields import (
+    ACCEPTS,
+    CLASSES,
+    DEFAULTS,
+    ENVELOPE_KEYS,
+    GROUPS,
+    IDENTIFIED,
+    IDENTITY,
+    INTERNAL,
+    NESTED,
+    NULLABLE,
+    REQUIRED,
+    TYPE_OF,
+)
 
 __all__ = ["decode_line", "encode", "from_wire", "replace", "split_lines", "to_wire"]
 
-_CLASSES: Final[dict[str, type[msgspec.Struct]]] = {
-    "user": t.UserMessage,
-    "assistant": t.AssistantMessage,
-    "system": t.SystemMessage,
-    "attachment": t.AttachmentMessage,
-    "progress": t.ProgressMessage,
-    "stream_event": t.StreamEventMessage,
-    "stream_request_start": t.RequestStart,
-    "tombstone": t.Tombstone,
-    "response_failed": t.ResponseFailed,
-    "stream_note": t.StreamNote,
-    "resync": t.Resync,
-    "tool_use_summary": t.ToolUseSummary,
-}
-_TYPE_OF: Final = {cls: name for name, cls in _CLASSES.items()}
-
-# Fields that are UNSET when absent, so that None is a value: a tool's own output may be null.
-_NULLABLE: Final = frozenset({"content", "tool_use_result", "mcp_meta", "origin", "error"})
-# Defaults that are neither None nor UNSET. An empty uuid or timestamp means that there was none.
-_IDENTITY: Final = frozenset({"uuid", "timestamp"})
-_DEFAULTS: Final[dict[str, Any]] = {
-    "uuid": "",
-    "timestamp": "",
-    "attempt": 1,
-    "kept": [],
-    "outcome": "incomplete(0)",
-    "preceding_tool_use_ids": [],
-}
-# Fields that never go to the wire as they are.
-_INTERNAL: Final = frozenset({"extra", "index", "committed", "fields"})
-
 _OPTIONAL: Final[dict[type, dict[str, tuple[str, tuple[type, ...]]]]] = {}
-_REQUIRED: Final[dict[type, tuple[tuple[str, str, type], ...]]] = {
-    t.UserMessage: (("message", "message", dict),),
-    t.AssistantMessage: (("message", "message", dict),),
-    t.SystemMessage: (),
-    t.AttachmentMessage: (("attachment", "attachment", dict),),
-    t.ProgressMessage: (),
-    t.StreamEventMessage: (("event", "event", dict),),
-    t.RequestStart: (),
-    t.Tombstone: (),
-    t.ResponseFailed: (("error", "error", dict),),
-    t.StreamNote: (("kind", "kind", str), ("message", "message", str)),
-    t.Resync: (),
-    t.ToolUseSummary: (("summary", "summary", str),),
-}
-# A field not named here takes any value.
-_ACCEPTS: Final[dict[str, tuple[type, ...]]] = {
-    "uuid": (str,),
-    "timestamp": (str,),
-    "request_id": (str,),
-    "api_error": (str,),
-    "api_error_status": (int,),
-    "error_details": (str,),
-    "level": (str,),
-    "permission_mode": (str,),
-    "source_tool_assistant_uuid": (str,),
-    "source_tool_use_id": (str,),
-    "tool_use_id": (str,),
-    "parent_tool_use_id": (str,),
-    "outcome": (str,),
-    "kind": (str,),
-    "summary": (str,),
-    "subtype": (str,),
-    "is_meta": (bool,),
-    "is_visible_in_transcript_only": (bool,),
-    "is_virtual": (bool,),
-    "is_compact_summary": (bool,),
-    "is_api_error_message": (bool,),
-    "is_aborted_mid_stream": (bool,),
-    "invalid_tool_input": (bool,),
-    "synthesized_envelope": (bool,),
-    "synthesized_block": (bool,),
-    "block_index": (int,),
-    "attempt": (int,),
-    "event_number": (int,),
-    "byte_offset": (int,),
-    "ttft_ms": (int, float),
-    "kept": (list,),
-    "image_paste_ids": (list,),
-    "unapplied_deltas": (list,),
-    "unfinished_tool_inputs": (list,),
-    "preceding_tool_use_ids": (list,),
-}
 
 
 def split_lines(data: bytes) -> Iterator[bytes]:
@@ -151,11 +82,12 @@ def from_wire(value: dict[str, Any]) -> t.Message:
     A key that the model doesn't know, or whose value it can't take, is kept in ``extra``.
     """
     kind = value.get("type")
-    cls = _CLASSES.get(kind) if isinstance(kind, str) else None
+    cls = CLASSES.get(kind) if isinstance(kind, str) else None
     if cls is None:
         return t.OpaqueRecord(type=kind if isinstance(kind, str) else None, data=value)
-    for _, wire, wanted in _REQUIRED[cls]:
-        if not isinstance(value.get(wire), wanted):
+    for _, wire, wanted in REQUIRED[cls]:
+        item = value.get(wire)
+        if not isinstance(item, wanted) or (wanted is int and isinstance(item, bool)):
             return t.OpaqueRecord(type=kind, data=value, problem=f"{kind} without {wire}")
     table = _fields_of(cls)
     known: dict[str, Any] = {}
@@ -171,7 +103,7 @@ def from_wire(value: dict[str, Any]) -> t.Message:
             if not accepts or (isinstance(item, accepts) and not (isinstance(item, bool) and bool not in accepts)):
                 known[name] = item
                 continue
-        if system and key not in _ENVELOPE:
+        if system and key not in ENVELOPE_KEYS:
             rest[key] = item
         else:
             extra[key] = item
@@ -179,7 +111,7 @@ def from_wire(value: dict[str, Any]) -> t.Message:
         older = extra.get("toolUseIds")
         if isinstance(older, list):
             known["preceding_tool_use_ids"] = extra.pop("toolUseIds")
-    if cls in _IDENTIFIED:
+    if cls in IDENTIFIED:
         known.setdefault("uuid", "")
         known.setdefault("timestamp", "")
     if system:
@@ -195,44 +127,18 @@ def from_wire(value: dict[str, Any]) -> t.Message:
     elif cls is t.Tombstone:
         inner = known.get("message")
         known["message"] = from_wire(inner) if isinstance(inner, dict) else inner
+    elif cls in GROUPS:
+        for name in NESTED.intersection(known):
+            known[name] = [from_wire(inner) if isinstance(inner, dict) else inner for inner in known[name]]
     message: t.Message = cls(**known, extra=extra or None)  # type: ignore[assignment]
     return message
-
-
-_IDENTIFIED: Final = frozenset(
-    {t.UserMessage, t.AssistantMessage, t.SystemMessage, t.AttachmentMessage, t.ProgressMessage, t.ToolUseSummary}
-)
-# Keys of a transcript line's envelope; on a system message everything else belongs to its subtype.
-_ENVELOPE: Final = frozenset(
-    to_wire_name(name)
-    for name in (
-        "parent_uuid",
-        "logical_parent_uuid",
-        "is_sidechain",
-        "user_type",
-        "cwd",
-        "session_id",
-        "version",
-        "git_branch",
-        "agent_id",
-        "team_name",
-        "slug",
-        "entrypoint",
-        "prompt_id",
-        "message",
-        "workspace",
-        "agent",
-    )
-)
 
 
 def _fields_of(cls: type[msgspec.Struct]) -> dict[str, tuple[str, tuple[type, ...]]]:
     table = _OPTIONAL.get(cls)
     if table is None:
         table = {
-            to_wire_name(name): (name, _ACCEPTS.get(name, ()))
-            for name in cls.__struct_fields__
-            if name not in _INTERNAL
+            to_wire_name(name): (name, ACCEPTS.get(name, ())) for name in cls.__struct_fields__ if name not in INTERNAL
         }
         _OPTIONAL[cls] = table
     return table
@@ -248,19 +154,22 @@ def to_wire(item: t.Message | StreamEvent) -> Any:
         return {"type": "stream_event", "event": event_to_wire(item)}  # type: ignore[arg-type]
     if isinstance(item, t.OpaqueRecord):
         return item.data
-    out: dict[str, Any] = {"type": _TYPE_OF[type(item)]}
+    group = type(item) in GROUPS
+    out: dict[str, Any] = {"type": TYPE_OF[type(item)]}
     for name in item.__struct_fields__:
-        if name in _INTERNAL:
+        if name in INTERNAL:
             continue
         value = getattr(item, name)
-        if value is UNSET or (value is None and name not in _NULLABLE):
+        if value is UNSET or (value is None and name not in NULLABLE):
             continue
-        if name in _DEFAULTS and value == _DEFAULTS[name] and (name in _IDENTITY or _is_foreign(item, name)):
+        if name in DEFAULTS and value == DEFAULTS[name] and (name in IDENTITY or _is_foreign(item, name)):
             continue
         if name == "event" and type(value) in EVENT_CLASSES:
             value = event_to_wire(value)  # pyright: ignore[reportArgumentType]
         elif name == "message" and isinstance(value, msgspec.Struct):
             value = to_wire(value)  # type: ignore[arg-type]
+        elif group and name in NESTED:
+            value = [to_wire(inner) if isinstance(inner, msgspec.Struct) else inner for inner in value]  # type: ignore[arg-type]
         out[to_wire_name(name)] = value
     # A foreign value of a known key is in there too; a field that was set since then goes before it.
     more: list[dict[str, Any] | None] = [item.fields] if isinstance(item, t.SystemMessage) else []
@@ -315,9 +224,10 @@ def replace(message: _M, /, **changes: Any) -> _M:
     Give whole new payloads: what is nested in the old message is shared with the copy.
     """
     copy = msgspec.structs.replace(message, **changes)
-    kept = message.__dict__
-    copy.__dict__.pop("raw", None)  # pyright: ignore[reportAttributeAccessIssue]
-    template = kept.get("raw") or kept.get("template")
+    # By getattr: a look into __dict__ makes one for each message, which stays.
+    template = getattr(message, "raw", None) or getattr(message, "template", None)
+    if getattr(copy, "raw", None) is not None:
+        del copy.raw  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     if template is not None and not isinstance(message, t.OpaqueRecord):
         copy.__dict__["template"] = template  # pyright: ignore[reportIndexIssue]
     return copy

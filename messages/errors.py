@@ -13,6 +13,7 @@
     ├── SourceError            a source can't be opened or read
     │   └── TransportError     the connection to the API failed or broke off
     ├── TranscriptError        a transcript can't be written or read
+    ├── TrainingDataError      a conversation with a made-up tool result isn't exported
     └── SinkError              a sink raised, hung or was refused
 
 Each says what happened and, where it is known, where (file, event number, byte offset), what was
@@ -36,6 +37,7 @@ __all__ = [
     "SinkError",
     "SourceError",
     "StreamIdleTimeout",
+    "TrainingDataError",
     "TranscriptError",
     "TransportError",
     "TurnstreamError",
@@ -199,6 +201,22 @@ class TransportError(SourceError):
 
 class TranscriptError(TurnstreamError):
     """A transcript can't be written or read."""
+
+
+class TrainingDataError(TurnstreamError):
+    """A conversation holds a made-up tool result, so it isn't exported (WIRE.md §2).
+
+    Attributes:
+        index: which item, from 0.
+        path: where in it, e.g. ``$.message.content[0].content``.
+        uuid: its uuid, if it has one.
+    """
+
+    def __init__(self, message: str, *, index: int, path: str, uuid: str | None = None, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.index = index
+        self.path = path
+        self.uuid = uuid
 
 
 class SinkError(TurnstreamError):

@@ -8,13 +8,18 @@ from typing import Any
 import msgspec
 
 from turnstream.messages import texts
-from turnstream.messages.ids import Clock, IdSource, format_timestamp, random_ids, system_clock
+from turnstream.messages.denials import DenialKind, denial_text
+from turnstream.messages.subtypes import SystemFactory
 from turnstream.messages.types import (
     AssistantMessage,
     AttachmentMessage,
     ProgressMessage,
-    SystemMessage,
+    RequestStart,
+    ResponseFailed,
+    Resync,
+    StreamNote,
     Tombstone,
+    ToolUseSummary,
     UserMessage,
 )
 
@@ -37,21 +42,13 @@ def zero_usage() -> dict[str, Any]:
     }
 
 
-class MessageFactory:
-    """Makes messages with one source of ids and one clock.
+class MessageFactory(SystemFactory):
+    """Makes messages with one source of ids and one clock; the system subtypes in :class:`SystemFactory`.
 
     Args:
         ids: makes uuids; default random.
         clock: wall-clock seconds since the epoch; default the system's.
     """
-
-    def __init__(self, ids: IdSource | None = None, clock: Clock = system_clock) -> None:
-        self.ids: IdSource = ids if ids is not None else random_ids()
-        self.clock = clock
-
-    def timestamp(self) -> str:
-        """Now, as it is written in messages."""
-        return format_timestamp(self.clock())
 
     def user(
         self,
@@ -105,28 +102,6 @@ class MessageFactory:
     def api_error(self, text: str, *, api_error: str | None = None, error: Any = msgspec.UNSET) -> AssistantMessage:
         """A synthetic API error: shown and recovered from, never sent."""
         return self.assistant(text, is_api_error_message=True, api_error=api_error, error=error)
-
-    def system(
-        self,
-        subtype: str,
-        content: Any = msgspec.UNSET,
-        *,
-        level: str | None = "info",
-        is_meta: bool | None = False,
-        uuid: str | None = None,
-        timestamp: str | None = None,
-        **fields: Any,
-    ) -> SystemMessage:
-        """A system message; ``fields`` are the subtype's own, in the wire's spelling."""
-        return SystemMessage(
-            subtype=subtype,
-            content=content,
-            level=level,
-            is_meta=is_meta,
-            uuid=uuid or self.ids("system", subtype),
-            timestamp=timestamp or self.timestamp(),
-            fields=fields,
-        )
 
     def progress(self, tool_use_id: str, parent_tool_use_id: str | None, data: Any) -> ProgressMessage:
         """A tool's progress."""
@@ -191,6 +166,19 @@ class MessageFactory:
                         )
         return results
 
+    def denial(
+        self,
+        tool_use_id: str,
+        kind: DenialKind,
+        *,
+        reason: str | None = None,
+        hint: str | None = None,
+        source: AssistantMessage | None = None,
+    ) -> UserMessage:
+        """The error result of a tool call that wasn't allowed; see :func:`turnstream.messages.denial_text`."""
+        text = denial_text(kind, reason=reason, hint=hint)
+        return self.tool_result(tool_use_id, text, is_error=True, tool_use_result=text, source=source)
+
     def interruption(self, *, tool_use: bool = False) -> UserMessage:
         """The message that stands for the user's interruption."""
         text = texts.INTERRUPTED_FOR_TOOL_USE if tool_use else texts.INTERRUPTED
@@ -203,3 +191,47 @@ class MessageFactory:
     def tombstone(self, message: AssistantMessage | UserMessage) -> Tombstone:
         """Take back ``message``."""
         return Tombstone(message=message)
+
+    def request_start(self, attempt: int = 1) -> RequestStart:
+        """A request goes out, for the ``attempt``-th time."""
+        return RequestStart(attempt=attempt)
+
+    def response_failed(
+        self,
+        error_type: str,
+        message: str,
+        *,
+        status: int | None = None,
+        request_id: str | None = None,
+        retryable: bool = False,
+        kept: Sequence[Any] = (),
+        outcome: str = "incomplete(0)",
+    ) -> ResponseFailed:
+        """How an answer ended other than well; ``outcome`` is the word of WIRE.md §1."""
+        error = {
+            "type": error_type,
+            "message": message,
+            "status": status,
+            "requestId": request_id,
+            "retryable": retryable,
+        }
+        return ResponseFailed(error=error, kept=list(kept), outcome=outcome)
+
+    def note(
+        self, kind: str, message: str, *, event_number: int | None = None, byte_offset: int | None = None
+    ) -> StreamNote:
+        """One lenient step, dropped event or detached sink; ``kind`` is a stable word."""
+        return StreamNote(kind=kind, message=message, event_number=event_number, byte_offset=byte_offset)
+
+    def resync(self) -> Resync:
+        """A conflating queue overflowed: take a snapshot."""
+        return Resync()
+
+    def tool_use_summary(self, summary: str, preceding_tool_use_ids: Sequence[str]) -> ToolUseSummary:
+        """One line about a batch of tools (WIRE.md §8)."""
+        return ToolUseSummary(
+            summary=summary,
+            preceding_tool_use_ids=list(preceding_tool_use_ids),
+            uuid=self.ids("tool_use_summary", *preceding_tool_use_ids),
+            timestamp=self.timestamp(),
+        )

@@ -44,10 +44,13 @@ class IdSource(Protocol):
         ...
 
 
-# Ready-made version 4 uuids, for the whole process: one system call and one mask for 256 of them.
+# Ready-made version 4 uuids, for the whole process: one system call and one mask for 256 of them. Their digits are
+# laid between the dashes a column at a time, which costs a quarter of formatting them one by one.
 _POOL_SIZE: Final = 256
 _CLEAR: Final = int.from_bytes(bytes.fromhex("ffffffffffff0fff3fffffffffffffff") * _POOL_SIZE)
 _SET: Final = int.from_bytes(bytes.fromhex("00000000000040008000000000000000") * _POOL_SIZE)
+_LAYOUT: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx\n"
+_COLUMNS: Final = tuple(enumerate(at for at, char in enumerate(_LAYOUT) if char == ord("x")))
 _pool: list[str] = []
 
 
@@ -56,11 +59,11 @@ def _random_id(*scope: object) -> str:
         return _pool.pop()
     except IndexError:
         bits = int.from_bytes(os.urandom(16 * _POOL_SIZE)) & _CLEAR | _SET
-        h = f"{bits:0{32 * _POOL_SIZE}x}"
-        _pool.extend(
-            f"{h[i : i + 8]}-{h[i + 8 : i + 12]}-{h[i + 12 : i + 16]}-{h[i + 16 : i + 20]}-{h[i + 20 : i + 32]}"
-            for i in range(0, 32 * _POOL_SIZE, 32)
-        )
+        digits = bits.to_bytes(16 * _POOL_SIZE).hex().encode()
+        lines = bytearray(_LAYOUT * _POOL_SIZE)
+        for digit, at in _COLUMNS:
+            lines[at :: len(_LAYOUT)] = digits[digit::32]
+        _pool.extend(lines.decode().split())
         return _pool.pop()
 
 
@@ -121,18 +124,24 @@ def seeded_clock(start: float = 1_750_000_000.0, step: float = 0.001) -> Clock:
 
 _second = 0
 _second_text = "1970-01-01T00:00:00."
+_millisecond = 0
+_millisecond_text = "1970-01-01T00:00:00.000Z"
 
 
 def format_timestamp(seconds: float) -> str:
     """ISO 8601 in UTC with milliseconds and ``Z`` (WIRE.md §2)."""
-    # Whole milliseconds first: 0.001 steps are inexact doubles, and cutting them would lose some. The
-    # text of the second is kept: messages come in bursts, and it costs ten times the rest.
-    global _second, _second_text
-    whole, milliseconds = divmod(round(seconds * 1000), 1000)
-    if whole != _second:
-        _second_text = f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}."
-        _second = whole
-    return f"{_second_text}{milliseconds:03d}Z"
+    # Whole milliseconds first: 0.001 steps are inexact doubles, and cutting them would lose some. The last
+    # text is kept, and that of its second: messages come in bursts, and they cost ten times the rest.
+    global _second, _second_text, _millisecond, _millisecond_text
+    at = round(seconds * 1000)
+    if at != _millisecond:
+        whole, milliseconds = divmod(at, 1000)
+        if whole != _second:
+            _second_text = f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}."
+            _second = whole
+        _millisecond_text = f"{_second_text}{milliseconds:03d}Z"
+        _millisecond = at
+    return _millisecond_text
 
 
 def derive_uuid(parent: str, index: int) -> str:
@@ -144,4 +153,4 @@ def derive_uuid(parent: str, index: int) -> str:
     """
     if 0 <= index < 1 << 48 and _IS_UUID(parent):
         return f"{parent[:24]}{index:012x}"
-    return str(uuid.uuid5(NAMESPACE, f"{parent}/{index}"))
+    return str(uuid.uuid5(NAMESPACE, f"{parent}/{index}".encode("utf-8", "backslashreplace").decode()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["WIRE_NAMES", "from_wire_name", "to_wire_name"]
+__all__ = ["METADATA_NAMES", "WIRE_NAMES", "from_wire_name", "to_wire_name"]
 
 WIRE_NAMES: Final[dict[str, str]] = {
     # every record
@@ -91,6 +91,9 @@ WIRE_NAMES: Final[dict[str, str]] = {
     "duration_ms": "durationMs",
     "message_count": "messageCount",
     "ttft_ms": "ttftMs",
+    "tokens_per_s": "tokensPerS",
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
     "hook_event": "hookEvent",
     # process items
     "parent_tool_use_id": "parentToolUseID",
@@ -108,6 +111,13 @@ WIRE_NAMES: Final[dict[str, str]] = {
     "summary": "summary",
     "preceding_tool_use_ids": "precedingToolUseIds",
     "tool_use_ids": "toolUseIds",
+    # display only
+    "tool_name": "toolName",
+    "messages": "messages",
+    "results": "results",
+    "read_count": "readCount",
+    "search_count": "searchCount",
+    "files": "files",
     # other records of a transcript
     "leaf_uuid": "leafUuid",
     "message_id": "messageId",
@@ -124,6 +134,9 @@ WIRE_NAMES: Final[dict[str, str]] = {
     "agent": "agent",
 }
 """Python name → wire name."""
+
+METADATA_NAMES: Final = frozenset({"compact_metadata", "microcompact_metadata", "preserved_segment", "hook_infos"})
+"""Objects whose own keys are envelope keys too; ``message``, ``data`` and ``attachment`` are payloads and aren't."""
 
 _PYTHON_NAMES: Final[dict[str, str]] = {wire: python for python, wire in WIRE_NAMES.items()}
 

@@ -9,6 +9,7 @@ from turnstream.messages.types import AssistantMessage, UserMessage
 __all__ = [
     "CANCELLED",
     "COMPACT_BOUNDARY",
+    "FOREIGN_MISSING_RESULT",
     "INTERRUPTED",
     "INTERRUPTED_FOR_TOOL_USE",
     "MICROCOMPACT_BOUNDARY",
@@ -29,6 +30,8 @@ CANCELLED: Final = "The user does not want to take this action now. Stop here an
 REJECTED: Final = "The user declined this tool call, so it did not run. Stop here and wait for what the user says next."
 NO_RESPONSE_REQUESTED: Final = "No response requested."
 MISSING_RESULT: Final = "No result: the tool call was cut off before it finished."
+FOREIGN_MISSING_RESULT: Final = "[Tool result missing due to internal error]"
+"""How other writers of the format say that a result is missing: read, never written."""
 COMPACT_BOUNDARY: Final = "Conversation compacted"
 MICROCOMPACT_BOUNDARY: Final = "Context microcompacted"
 

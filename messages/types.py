@@ -13,6 +13,7 @@ in place until their answer's end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,8 @@ __all__ = [
     "RESULT_TYPES",
     "AssistantMessage",
     "AttachmentMessage",
+    "CollapsedReadSearch",
+    "GroupedToolUse",
     "Message",
     "ModelItem",
     "OpaqueRecord",
@@ -201,6 +204,36 @@ class ToolUseSummary(msgspec.Struct, kw_only=True, dict=True):
     extra: JSONObject | None = None
 
 
+class GroupedToolUse(msgspec.Struct, kw_only=True, dict=True):
+    """Display only (WIRE.md §5): consecutive uses of one tool in one answer, shown as one.
+
+    ``messages`` are the assistant messages that asked, ``results`` the user messages that answered, both as
+    they were, so that the group can be taken apart again. ``uuid`` is derived from the first of them.
+    """
+
+    tool_name: str
+    messages: Sequence[Any]
+    results: Sequence[Any]
+    uuid: str
+    timestamp: str = ""
+    extra: JSONObject | None = None
+
+
+class CollapsedReadSearch(msgspec.Struct, kw_only=True, dict=True):
+    """Display only (WIRE.md §5): a run of reading and searching tools between texts, shown as counts.
+
+    ``messages`` is the run as it was, in order; ``files`` the paths that were read, each once.
+    """
+
+    read_count: int
+    search_count: int
+    files: Sequence[str]
+    messages: Sequence[Any]
+    uuid: str
+    timestamp: str = ""
+    extra: JSONObject | None = None
+
+
 class OpaqueRecord(msgspec.Struct, kw_only=True, dict=True):
     """A record of a type we don't model, or a line that is no JSON object: kept as it is.
 
@@ -225,6 +258,8 @@ Message = (
     | StreamNote
     | Resync
     | ToolUseSummary
+    | GroupedToolUse
+    | CollapsedReadSearch
     | OpaqueRecord
 )
 """Everything that has an envelope of ours (``type`` on the wire)."""

@@ -11,10 +11,12 @@ from typing import Any
 from turnstream.messages import (
     AssistantMessage,
     CitationsDelta,
+    CollapsedReadSearch,
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
     ErrorEvent,
+    GroupedToolUse,
     InputJsonDelta,
     MessageDelta,
     MessageFactory,
@@ -104,6 +106,8 @@ def sample_items(seed: int = 0) -> list[Any]:
         ToolUseSummary(
             summary="Read one file", uuid=make.ids(), timestamp=make.timestamp(), preceding_tool_use_ids=["toolu_1"]
         ),
+        GroupedToolUse(tool_name="read", messages=(asked,), results=(), uuid=make.ids(), timestamp=make.timestamp()),
+        CollapsedReadSearch(read_count=1, search_count=0, files=("a.py",), messages=(asked,), uuid=make.ids()),
         make.system("api_error", level="error", error="overloaded", retryInMs=500.0, retryAttempt=1, maxRetries=10),
         RequestStart(attempt=2),
     ]

@@ -22,6 +22,7 @@ from turnstream.messages.errors import (
     SourceError,
     SSEError,
     StreamIdleTimeout,
+    TrainingDataError,
     TranscriptError,
     TransportError,
     TurnstreamError,
@@ -41,6 +42,7 @@ SAMPLES = [
     SourceError("gone", file="x"),
     TransportError("reset", retryable=False),
     TranscriptError("full"),
+    TrainingDataError("made up", index=2, path="$.message", uuid="u"),
     SinkError("raised", sink="ui"),
 ]
 

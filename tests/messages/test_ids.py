@@ -160,3 +160,8 @@ def test_a_parent_that_is_no_uuid_gives_a_uuid_all_the_same(parent: str) -> None
 def test_an_index_beyond_twelve_hex_digits_gives_a_uuid_all_the_same() -> None:
     assert derive_uuid(PARENT, 1 << 48) == str(uuid.uuid5(NAMESPACE, f"{PARENT}/{1 << 48}"))
     assert derive_uuid(PARENT, -1) == str(uuid.uuid5(NAMESPACE, f"{PARENT}/-1"))
+
+
+def test_a_parent_with_a_lone_surrogate_derives_too() -> None:
+    """An id read from a damaged file is a text like any other: the same split, the same id."""
+    assert derive_uuid("\ud800", 1) == derive_uuid("\ud800", 1) != derive_uuid("\ud801", 1)
