@@ -9,11 +9,11 @@ from turnstream.messages.ids import IdSource
 from turnstream.messages.types import AssistantMessage, ResponseFailed
 from turnstream.operators.blocks import OpenBlock
 
-__all__ = ["Answer"]
+__all__ = ["ANSWERS_OWN", "Answer"]
 
 
 # What a message_delta can't change: what the answer is, and what the blocks and the usage make.
-_OURS: Final = frozenset({"id", "type", "role", "content", "usage"})
+ANSWERS_OWN: Final = frozenset({"id", "type", "role", "content", "usage"})
 
 
 class Answer:
@@ -94,7 +94,7 @@ class Answer:
         self.merge_usage(event.usage)
         news: dict[str, Any] = {}
         if isinstance(event.delta, dict):
-            news.update((k, v) for k, v in event.delta.items() if v is not None and k not in _OURS)
+            news.update((k, v) for k, v in event.delta.items() if v is not None and k not in ANSWERS_OWN)
         if event.context_management.__class__ is dict:
             news["context_management"] = event.context_management
         if news:

@@ -18,10 +18,10 @@ from turnstream.messages.events import (
 from turnstream.messages.jsonvalue import JSONValueError, depth_exceeds, dumps, loads
 from turnstream.messages.types import AssistantMessage
 
-__all__ = ["OpenBlock"]
+__all__ = ["KINDS", "OpenBlock"]
 
 # By type: the type, the delta class that a block of it appends, and the key it is appended to.
-_KINDS: Final[dict[str, tuple[str, type, str]]] = {
+KINDS: Final[dict[str, tuple[str, type, str]]] = {
     "text": ("text", TextDelta, "text"),
     "thinking": ("thinking", ThinkingDelta, "thinking"),
     "tool_use": ("tool_use", InputJsonDelta, "input"),
@@ -70,7 +70,7 @@ class OpenBlock:
         self.wire_index = wire_index
         self.block = block = content_block.copy()
         kind = block.get("type")
-        known = _KINDS.get(kind) if isinstance(kind, str) else None
+        known = KINDS.get(kind) if isinstance(kind, str) else None
         self.type: str | None
         self.takes: type | None
         if known is not None:

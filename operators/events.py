@@ -289,4 +289,4 @@ def parse_events(*, strict: bool = False) -> Operator[ServerSentEvent | StreamNo
             without its block end the stream with an :class:`EventError`; the default emits a
             ``stream_note`` of kind ``event_error``, ``invalid_utf8`` or ``unheld_payload``.
     """
-    return lift(lambda: EventParser(strict), "parse_events")
+    return lift((lambda: EventParser(strict)) if strict else EventParser, "parse_events")

@@ -9,6 +9,7 @@ import msgspec
 
 from turnstream.messages.events import MessageStart, MessageStop
 from turnstream.messages.types import RequestStart, ResponseFailed, StreamNote, Tombstone
+from turnstream.operators.whole import AnswerItems
 
 __all__ = ["AnswerOutcome", "OutcomeTracker", "answer_outcomes"]
 
@@ -47,6 +48,11 @@ class OutcomeTracker:
 
     def feed(self, items: Sequence[Any]) -> None:
         """Take the items of one batch."""
+        if items.__class__ is AnswerItems:
+            self._settle()
+            self._open = False
+            self._stopped = True
+            return
         if len(items) == 1 and not self._stopped:
             # One event a chunk is what a live stream has; a map over it costs more than the look.
             if items[0].__class__ in _ENDS:

@@ -87,6 +87,8 @@ def decode_sse(
         ValueError: an argument is out of range.
     """
     SSEDecoder(final=final, max_event_bytes=max_event_bytes, strict=strict)
+    if final == "if_json" and max_event_bytes == MAX_EVENT_BYTES and not strict:
+        return lift(SSEDecoder, "decode_sse")  # a fresh one an answer: passing on the defaults costs as much
     return lift(lambda: SSEDecoder(final=final, max_event_bytes=max_event_bytes, strict=strict), "decode_sse")
 
 

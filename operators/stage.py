@@ -68,7 +68,7 @@ class Chain:
 
     def __init__(self, stages: Sequence[Stage[Any, Any]]) -> None:
         self._stages = tuple(stages)
-        self._feeds = tuple(stage.feed for stage in stages)
+        self._feeds = tuple([stage.feed for stage in stages])
         self.last: Any = self._stages[-1] if stages else None
         self.broken = False
 
@@ -95,15 +95,33 @@ class Chain:
 
     def flush(self) -> Sequence[Any]:
         """The source completed: flush from the first stage to the last."""
-        return self._end(None)
+        number = 0
+        held: Sequence[Any] = _NOTHING
+        try:
+            for stage in self._stages:
+                held = stage.flush()
+                if held:
+                    break
+                number += 1
+            else:
+                return _NOTHING  # as a rule nobody holds anything
+            last = [*held]
+        except Exception as crash:  # noqa: BLE001 - whatever a stage raises
+            return self._fail_from(number + 1, crash)
+        out = list(self._through(number + 1, last))
+        if not (out and out[-1].__class__ is Fault):
+            self._end(number + 1, None, out)
+        return out
 
     def fail(self, error: Exception, /) -> Sequence[Any]:
         """The source broke: fail from the first stage to the last."""
-        return self._end(error)
-
-    def _end(self, error: Exception | None) -> Sequence[Any]:
         out: list[Any] = []
-        for number in range(len(self._stages)):
+        self._end(0, error, out)
+        return out
+
+    def _end(self, first: int, error: Exception | None, out: list[Any]) -> None:
+        """End the stages from ``first`` on; what they held goes through those after them, into ``out``."""
+        for number in range(first, len(self._stages)):
             stage = self._stages[number]
             try:
                 held = stage.flush() if error is None else stage.fail(error)
@@ -113,13 +131,12 @@ class Chain:
             except Exception as crash:  # noqa: BLE001 - whatever a stage raises
                 # What the stages before it held has already gone through; those after it still end.
                 out.extend(self._fail_from(number + 1, error or crash))
-                return out
+                return
             if error is not None and last and last[-1].__class__ is Fault:
                 last.pop()  # the first cause counts
             out.extend(self._through(number + 1, last))
             if out and out[-1].__class__ is Fault:
-                return out
-        return out
+                return
 
     def _through(self, number: int, items: list[Any]) -> Sequence[Any]:
         """Feed ``items`` to the stages from ``number`` on; a Fault at their end ends those stages too."""

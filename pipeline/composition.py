@@ -299,10 +299,11 @@ class Run:
     async def _pull_all(self, stream: Iterator[Batch[Any]] | AsyncIterator[Batch[Any]]) -> None:
         """Push all batches of one stream, and close it however that ends: its response, its file."""
         try:
-            if isinstance(stream, AsyncIterator):
-                await self._pull_live(stream)
+            live: Any = stream
+            if hasattr(live, "__anext__"):
+                await self._pull_live(live)
             else:
-                await self._pull_ready(stream)
+                await self._pull_ready(live)
         finally:
             close: Any = getattr(stream, "aclose", None) or getattr(stream, "close", None)
             if close is not None:

@@ -27,7 +27,7 @@ class SessionSource(Source[B], Generic[A, B]):
         operator: called for each source; must be made of stages only.
         name: what reports call the session.
         announce: emit a :class:`RequestStart` when a source is opened (its time is when the request
-            went out; for sources that have times).
+            went out; for sources that have times); a function says for which.
         started: called when a source is opened.
         finished: called when all of a source was delivered.
 
@@ -41,7 +41,7 @@ class SessionSource(Source[B], Generic[A, B]):
         operator: Callable[[Source[A]], Operator[A, B]],
         *,
         name: str = "session",
-        announce: bool = False,
+        announce: bool | Callable[[Source[A]], bool] = False,
         started: Callable[[Source[A]], None] | None = None,
         finished: Callable[[Source[A]], None] | None = None,
     ) -> None:
@@ -71,60 +71,73 @@ class SessionSource(Source[B], Generic[A, B]):
                     run.close()
 
     def runs(self) -> Iterator[Generator[Batch[B], None, None] | AsyncGenerator[Batch[B], None]]:
-        """The batches of each source in turn: a plain generator where the source is one.
+        """The batches, in pieces: a plain generator for a run of sources that are ready, one for each live source.
 
         A consumer closes each before it takes the next.
         """
-        for source in self._sources:
-            stream: Any = None
-            error: Exception | None = None
-            try:
-                stream = source.batches()
-            except Exception as cause:  # noqa: BLE001 - whatever breaks one source, the next is played
-                error = cause
-            if isinstance(stream, AsyncIterator):
-                yield self._play_live(source, stream)
-            else:
-                yield self._play(source, stream if error is None else _raising(error))
+        sources = iter(self._sources)
+        while True:
+            live: list[tuple[Source[A], AsyncIterator[Batch[A]]]] = []
+            yield self._play(sources, live)
+            if not live:
+                return
+            yield self._play_live(*live[0])
 
     def _open(self, source: Source[A]) -> tuple[Chain, list[Batch[Any]]]:
         if self._started is not None:
             self._started(source)
         self._chain = chain = self._operator(source).chain()
-        if not self._announce:
+        announce = self._announce
+        if not (announce(source) if callable(announce) else announce):
             return chain, []
         return chain, [Batch((RequestStart(),), asyncio.get_running_loop().time())]
 
-    def _play(self, source: Source[A], stream: Any) -> Generator[Batch[B], None, None]:
-        chain, first = self._open(source)
-        yield from first
-        feed = chain.feed
-        last = chain.last
-        tells = hasattr(last, "plain")
-        end: Exception | None = None
-        # Bytes that caused nothing yet count with the next batch, so that sums don't depend on chunking.
-        weight = 0
-        key: StreamKey | None = None
-        try:
-            for batch in stream:
-                items = feed(batch.items)
-                weight += batch.weight
-                key = batch.key
-                if chain.broken:
-                    items = self._good(items, source)
-                # Also an empty one: the run lets the loop and the sinks breathe between batches.
-                yield Batch(items, batch.at, key, weight, tells and last.plain)
-                weight = 0
-                if chain.broken:
-                    break
-        except Exception as error:  # noqa: BLE001 - whatever breaks one source, the next is played
-            end = error
-            self.errors.append((source.name, error))
-        finally:
-            # A generator has it; a source may give any iterator.
-            if hasattr(stream, "close"):
-                stream.close()
-        yield from self._end(source, chain, end, key, weight)
+    def _play(
+        self, sources: Iterator[Source[A]], live: list[tuple[Source[A], AsyncIterator[Batch[A]]]]
+    ) -> Generator[Batch[B], None, None]:
+        """Play the sources that are ready, up to one that isn't, which goes into ``live``."""
+        for source in sources:
+            stream: Any
+            try:
+                stream = source.batches()
+            except Exception as cause:  # noqa: BLE001 - whatever breaks one source, the next is played
+                stream = _raising(cause)
+            if hasattr(stream, "__anext__"):
+                live.append((source, stream))
+                return
+            chain, first = self._open(source)
+            if first:
+                yield from first
+            feed = chain.feed
+            last = chain.last
+            tells = hasattr(last, "plain")
+            end: Exception | None = None
+            # Bytes that caused nothing yet count with the next batch, so that sums don't depend on chunking.
+            weight = 0
+            key: StreamKey | None = None
+            try:
+                for batch in stream:
+                    items = feed(batch.items)
+                    weight += batch.weight
+                    key = batch.key
+                    if chain.broken:
+                        items = self._good(items, source)
+                    # Also an empty one: the run lets the loop and the sinks breathe between batches.
+                    yield Batch(items, batch.at, key, weight, tells and last.plain)
+                    weight = 0
+                    if chain.broken:
+                        break
+            except Exception as error:  # noqa: BLE001 - whatever breaks one source, the next is played
+                end = error
+                self.errors.append((source.name, error))
+            finally:
+                # A generator has it; a source may give any iterator.
+                if hasattr(stream, "close"):
+                    stream.close()
+            rest = self._end(source, chain, end)
+            if rest or weight:
+                yield Batch(rest, None, key, weight)
+            self._over(source)
 
     async def _play_live(self, source: Source[A], stream: AsyncIterator[Batch[A]]) -> AsyncGenerator[Batch[B], None]:
         chain, first = self._open(source)
@@ -148,17 +161,18 @@ class SessionSource(Source[B], Generic[A, B]):
             self.errors.append((source.name, error))
         finally:
             await _close(stream)
-        for batch in self._end(source, chain, end, key, weight):
-            yield batch
+        rest = self._end(source, chain, end)
+        if rest or weight:
+            yield Batch(rest, None, key, weight)
+        self._over(source)
 
-    def _end(
-        self, source: Source[A], chain: Chain, end: Exception | None, key: StreamKey | None, weight: int
-    ) -> Iterator[Batch[Any]]:
-        last: Sequence[Any] = ()
-        if not chain.broken:
-            last = self._good(chain.flush() if end is None else chain.fail(end), source)
-        if last or weight:
-            yield Batch(last, None, key, weight)
+    def _end(self, source: Source[A], chain: Chain, end: Exception | None) -> Sequence[Any]:
+        """What the chain still holds."""
+        if chain.broken:
+            return ()
+        return self._good(chain.flush() if end is None else chain.fail(end), source)
+
+    def _over(self, source: Source[A]) -> None:
         self._chain = None
         if self._finished is not None:
             self._finished(source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from turnstream.messages.types import AssistantMessage
+from turnstream.operators.whole import WholeAnswer
 from turnstream.sinks.metrics.clocks import TOOL_BLOCKS, Clocks
 from turnstream.sinks.metrics.histogram import Histogram
 from turnstream.sinks.metrics.tally import LONGEST, Tally, count_word
@@ -154,6 +155,11 @@ class Answer:
 
     # -- messages --------------------------------------------------------------------------------------
 
+    @property
+    def taken(self) -> int:
+        """How many messages were taken."""
+        return len(self._taken)
+
     def knows(self, uuid: str) -> bool:
         """Whether a message with this uuid was taken."""
         return uuid in self._taken
@@ -226,6 +232,24 @@ class Answer:
             if (kind == "thinking" and not block.get("thinking")) or kind == "redacted_thinking":
                 self.untimed = True
         return content
+
+    def take_whole(self, whole: WholeAnswer, tools: ToolTimes) -> None:
+        """:meth:`take` for all messages of an answer that came whole and has no time (:class:`AnswerItems`)."""
+        self._taken = tuple([message.uuid for message in whole.messages])
+        counts = self.blocks
+        for block in whole.blocks:
+            kind: str = block["type"]  # a known one
+            counts[kind] = counts.get(kind, 0) + 1
+            if kind in TOOL_BLOCKS:
+                name = block.get("name")
+                names = self.tools
+                if names or not isinstance(name, str) or len(name) > LONGEST:
+                    count_word(names, name)
+                else:
+                    names[name] = 1
+                tools.used(block, None)
+            elif kind == "thinking" and not block.get("thinking"):
+                self.untimed = True
 
     def read_message(self, item: AssistantMessage) -> None:
         """A message without events: it alone says usage and stop_reason, the last one wins (FAULTS.md 28)."""

@@ -22,6 +22,10 @@ _WAITING: Final = 10_000
 """How many messages wait at most; a stream without any event must not keep all of its own."""
 
 
+_NEAR: Final = 100
+"""How many answers back a tombstone without a message is looked for: it stands just behind what it takes back."""
+
+
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
@@ -73,17 +77,30 @@ class Reducer(EventReducer):
         answer = self._loose(stream, item, _text(item.message.get("id")))
         if answer is None:
             return
+        known = answer.knows(item.uuid)
         blocks = answer.take(item, at, self.tools)
         if answer.streamed:
             return
         self.count_opaque(blocks)
+        if item.unapplied_deltas and not known:
+            self._opaque_deltas(answer, item.unapplied_deltas)
         answer.read_message(item)
+
+    def _opaque_deltas(self, answer: Answer, deltas: list[Any]) -> None:
+        """Deltas of types nobody knows are opaque, not unapplied; here no event told so, the message alone does."""
+        for delta in deltas:
+            event: Any = e.event_from_wire({"type": "content_block_delta", "delta": delta})
+            if event.delta.__class__ is e.UnknownDelta:
+                self.traffic.opaque_deltas.add(event.delta.type)
+                answer.lacked().opaque(event.delta.type)
 
     def _loose(self, stream: Stream, item: t.AssistantMessage, message_id: str | None) -> Answer | None:
         """The answer of a message that isn't part of the open one; None for what isn't the model's."""
         if is_synthetic(item):
             return None
         found = self.window.find(message_id, item.request_id) if message_id is not None else None
+        if found is not None and found.superseded and not found.streamed and not found.knows(item.uuid):
+            found = None  # the next attempt, with the same id
         if found is None or found.open or (found.streamed and item.index is not None and not found.knows(item.uuid)):
             # Live messages (they have an index, those of files don't) all come before their answer's end:
             # behind it they are another answer's with the same id, whose start holds its whole content.
@@ -121,10 +138,13 @@ class Reducer(EventReducer):
     def _tombstone(self, item: t.Tombstone, at: float | None) -> None:
         self.traffic.tombstones += 1
         message = item.message
-        if not isinstance(message, t.AssistantMessage):
+        if not isinstance(message, t.AssistantMessage | dict):
             return
         if self.stream.waiting:
             self.settle(self.stream)
+        if isinstance(message, dict):
+            self._line_taken_back(message.get("uuid"))
+            return
         message_id = _text(message.message.get("id"))
         answer = self.stream.answer
         if answer is not None and (answer.knows(message.uuid) or _belongs(message, answer)):
@@ -137,6 +157,17 @@ class Reducer(EventReducer):
             found.tombstones += 1
             if not found.open and found.word not in ("complete", None):
                 found.superseded = True
+
+    def _line_taken_back(self, uuid: Any) -> None:
+        """A tombstone that names a uuid only, as transcripts hold it: an answer of which no line is left was replaced."""
+        if not isinstance(uuid, str) or not uuid:
+            return
+        for answer in self.window.newest(_NEAR):
+            if answer.knows(uuid):
+                answer.tombstones += 1
+                if not answer.streamed and answer.word != "complete" and answer.tombstones >= answer.taken:
+                    answer.superseded = True
+                return
 
     # -- process items -----------------------------------------------------------------------------------
 

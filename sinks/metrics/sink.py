@@ -7,6 +7,7 @@ from typing import Any
 
 from turnstream.messages.events import ContentBlockDelta, UnknownDelta
 from turnstream.operators.batch import Batch, StreamKey
+from turnstream.operators.whole import AnswerItems, WholeAnswer
 from turnstream.sinks.base import Policy, SinkBase
 from turnstream.sinks.metrics.events import EVENT_HANDLERS
 from turnstream.sinks.metrics.reducer import OTHER_HANDLERS, Reducer
@@ -65,6 +66,11 @@ class MetricsSink(SinkBase):
             weight = batch.weight
             traffic.bytes += weight
         stream = reducer.stream if key is reducer.key else reducer.switch(key)
+        if at is None and items.__class__ is AnswerItems:
+            whole: WholeAnswer = items.whole  # pyright: ignore[reportAttributeAccessIssue]
+            if reducer.take_whole(whole):
+                traffic.events += len(items) - len(whole.messages)
+                return
         traffic.events += len(items)
         if at is not None:
             self._timed(items, at, weight)

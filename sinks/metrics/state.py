@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from turnstream.messages.types import AssistantMessage
 from turnstream.operators.batch import StreamKey
+from turnstream.operators.whole import WholeAnswer
 from turnstream.sinks.metrics.answer import Answer
 from turnstream.sinks.metrics.clocks import FOLD_AT, Clocks
 from turnstream.sinks.metrics.histogram import Histogram
@@ -90,6 +91,24 @@ class State:
                 stream.first_byte = at
         else:
             self._chunk = None
+
+    def take_whole(self, whole: WholeAnswer) -> bool:
+        """A batch that is just this answer (:class:`AnswerItems`) and has no time; False if it needs a closer look."""
+        stream = self.stream
+        if stream.answer is not None or stream.waiting or stream.loose is not None:
+            return False
+        template = whole.template
+        answer = self.open(Answer(template["id"], True, self.clocks(None)))
+        answer.started = answer.block_opened = True
+        answer.output_is_final = whole.output_is_final
+        answer.read(template)
+        request_id = whole.messages[0].request_id
+        if request_id is not None:
+            self.window.name_request(answer, request_id)
+        answer.take_whole(whole, self.tools)
+        self.traffic.pings += whole.pings
+        self.close("complete", None)
+        return True
 
     # -- live messages -----------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from turnstream.sinks.metrics.answer import Answer
 
@@ -75,6 +76,10 @@ class Window:
             del self._latest[name]
         if answer.request_id is not None:
             self._by_key.pop((name, answer.request_id), None)
+
+    def newest(self, limit: int) -> Iterator[Answer]:
+        """The last ``limit`` answers, the newest first."""
+        return islice(reversed(self._answers), limit)
 
     def latest(self, message_id: str) -> Answer | None:
         """The newest answer with this message id."""

@@ -7,12 +7,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from turnstream.messages.types import ProgressMessage, SystemMessage, Tombstone
+from turnstream.operators.display.listed import tick_of
 from turnstream.sinks.ui.views import DisplayItem, DisplayMessage, uuid_of
 
 __all__ = ["HANDED_OUT_LIMIT", "DisplayedList"]
-
-# Ticks of these replace the last item of the same kind and parent; 13,000 of them were seen in a session.
-_TICKS: Final = frozenset({"sleep_progress", "bash_progress", "mcp_progress"})
 
 HANDED_OUT_LIMIT: Final = 4096
 """How many uuids of handed-out messages are remembered, for tombstones that come later."""
@@ -99,7 +97,7 @@ class DisplayedList:
 
     def progress(self, message: ProgressMessage) -> None:
         """Append progress, or replace the last item if both are ticks of the same kind and parent."""
-        key = _tick_of(message)
+        key = tick_of(message)
         if self._tail_gone:
             self._find_tail()
         if key is not None and key == self._tail:
@@ -127,7 +125,7 @@ class DisplayedList:
             return
         self._tail_number = last.number
         if isinstance(last.message, ProgressMessage):
-            self._tail = _tick_of(last.message)
+            self._tail = tick_of(last.message)
             self._tail_uuid = last.message.uuid
 
     def remove(self, uuid: str, tombstone: Tombstone) -> None:
@@ -191,9 +189,3 @@ class DisplayedList:
             handed.popitem(last=False)
         return out
 
-
-def _tick_of(message: ProgressMessage) -> tuple[str, str | None] | None:
-    """Kind and parent of a tick, None for progress that is always appended."""
-    data = message.data
-    kind = data.get("type") if isinstance(data, dict) else None
-    return (kind, message.parent_tool_use_id) if isinstance(kind, str) and kind in _TICKS else None

@@ -10,6 +10,8 @@ from turnstream.messages.texts import is_synthetic
 from turnstream.messages.types import (
     AssistantMessage,
     AttachmentMessage,
+    CollapsedReadSearch,
+    GroupedToolUse,
     ProgressMessage,
     ResponseFailed,
     SystemMessage,
@@ -112,6 +114,13 @@ class Looks:
                 return [self.style.dim(f"[attachment: {self._line(str(message.attachment.get('type')))}]")]
             case ProgressMessage():
                 return [self._progress(message.data)]
+            case GroupedToolUse():
+                inputs = [block.get("input") for use in message.messages for block in content_of(use)]
+                return [
+                    self._tool_use(f"{message.tool_name} x {len(inputs)}", "; ".join(map(_input_text, inputs)), False)
+                ]
+            case CollapsedReadSearch():
+                return [self.style.dim("  " + self._line(_reads_text(message)))]
             case ResponseFailed():
                 return [self._error(f"{message.error.get('type')}: {message.error.get('message')}")]
             case _:
@@ -182,6 +191,23 @@ class Looks:
 
 def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _input_text(value: Any) -> str:
+    """A tool's input in a group: its values alone, the group's line has little room."""
+    if isinstance(value, dict):
+        return ", ".join(v if isinstance(v, str) else dumps(v).decode("utf-8", "replace") for v in value.values())
+    return _string(value)
+
+
+def _reads_text(message: CollapsedReadSearch) -> str:
+    parts = []
+    if message.read_count:
+        parts.append(f"read {message.read_count} file{'s' * (message.read_count > 1)}")
+    if message.search_count:
+        parts.append(f"searched {message.search_count} time{'s' * (message.search_count > 1)}")
+    files = f": {', '.join(message.files)}" if message.files else ""
+    return (", ".join(parts) or "nothing read") + files
 
 
 def _retry_text(content: str, fields: dict[str, Any]) -> str:

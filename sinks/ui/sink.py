@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from turnstream.messages.jsonvalue import scrub_text
 from turnstream.operators.batch import Batch
+from turnstream.operators.whole import AnswerItems
 from turnstream.sinks.base import SinkBase
 from turnstream.sinks.ui.state import UIState
 
@@ -112,7 +113,11 @@ class UISink(SinkBase):
             if key is not None and key.parent_tool_use_id is not None:
                 parent = key.parent_tool_use_id
                 state = self._state_of(parent)
-            state.apply(batch.items, batch.at)
+            items = batch.items
+            if items.__class__ is AnswerItems and not state.answering:
+                state.take_whole(items.whole, batch.at)  # pyright: ignore[reportAttributeAccessIssue]
+            else:
+                state.apply(items, batch.at)
             if batch.plain and self._renderer is None:
                 return  # nothing was finished
         else:

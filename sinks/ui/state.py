@@ -17,6 +17,8 @@ from turnstream.messages.events import (
 from turnstream.messages.types import (
     AssistantMessage,
     AttachmentMessage,
+    CollapsedReadSearch,
+    GroupedToolUse,
     OpaqueRecord,
     ProgressMessage,
     RequestStart,
@@ -28,6 +30,7 @@ from turnstream.messages.types import (
     UserMessage,
 )
 from turnstream.operators.failures import error_object
+from turnstream.operators.whole import WholeAnswer
 from turnstream.sinks.ui.displayed import DisplayedList
 from turnstream.sinks.ui.stream import StreamState, take_run
 from turnstream.sinks.ui.supersede import content_of, pair
@@ -183,6 +186,30 @@ class UIState(StreamState):
                 handle(self, item, at)
                 index, takes, append = self._index, self._takes, self._append
 
+    def take_whole(self, whole: WholeAnswer, at: float | None = None) -> None:
+        """The same for a batch that is just this answer (:class:`AnswerItems`), while none is open."""
+        append = self._list.append
+        serial = self._serial
+        for message in whole.messages:
+            serial += 1
+            append(message, message.uuid, (serial,))
+        count = serial - self._serial
+        self._serial = serial
+        self.blocks_opened += count
+        self.blocks_closed += count
+        self._finished = count
+        self._used = set(range(count))
+        self._length += whole.streamed
+        for block in reversed(whole.blocks):
+            if block["type"] == "thinking":
+                text = block.get("thinking")
+                text = text if isinstance(text, str) else None
+                self._thinking = ThinkingView(text=text, streaming=False, started_at=at, ended_at=at)
+                break
+        self._awaiting = True
+        self.outcome = "complete"
+        self.mode = "tool-use"
+
     def end(self) -> None:
         """The run is complete: idle from now on; an answer still open is incomplete."""
         self._break_off()
@@ -213,6 +240,7 @@ class UIState(StreamState):
     def _on_request_start(self, item: RequestStart, at: float | None) -> None:
         self._break_off(at)
         self._awaiting = False
+        self._used = set()  # what comes now is another answer's, also without a start
         self.mode = "requesting"
 
     def _on_assistant(self, item: AssistantMessage, at: float | None) -> None:
@@ -270,7 +298,9 @@ class UIState(StreamState):
         if item.parent_tool_use_id is None:
             self.apply((item.event,), at)
 
-    def _on_result(self, item: UserMessage | AttachmentMessage, at: float | None) -> None:
+    def _on_result(
+        self, item: UserMessage | AttachmentMessage | GroupedToolUse | CollapsedReadSearch, at: float | None
+    ) -> None:
         self._list.append(item, item.uuid)
 
     def _on_opaque(self, item: OpaqueRecord, at: float | None) -> None:
@@ -288,6 +318,8 @@ _HANDLERS: Final[dict[type, Callable[[UIState, Any, float | None], None]]] = {
     AssistantMessage: UIState._on_assistant,
     UserMessage: UIState._on_result,
     AttachmentMessage: UIState._on_result,
+    GroupedToolUse: UIState._on_result,
+    CollapsedReadSearch: UIState._on_result,
     OpaqueRecord: UIState._on_opaque,
     SystemMessage: UIState._on_system,
     ProgressMessage: UIState._on_progress,

@@ -10,6 +10,8 @@ from turnstream.messages.events import InputJsonDelta, TextDelta, ThinkingDelta
 from turnstream.messages.types import (
     AssistantMessage,
     AttachmentMessage,
+    CollapsedReadSearch,
+    GroupedToolUse,
     OpaqueRecord,
     ProgressMessage,
     ResponseFailed,
@@ -34,7 +36,7 @@ __all__ = [
 Mode = Literal["requesting", "thinking", "responding", "tool-input", "tool-use"]
 """What the model does right now (WIRE.md §5, router); None stands for idle."""
 
-ItemKind = Literal["assistant", "user", "system", "attachment", "progress", "error", "retraction", "opaque"]
+ItemKind = Literal["assistant", "user", "system", "attachment", "progress", "group", "error", "retraction", "opaque"]
 
 DeltaClass = type[Any]
 
@@ -46,6 +48,8 @@ DisplayMessage = (
     | SystemMessage
     | AttachmentMessage
     | ProgressMessage
+    | GroupedToolUse
+    | CollapsedReadSearch
     | ResponseFailed
     | Tombstone
     | OpaqueRecord
@@ -57,6 +61,8 @@ _KINDS: Final[dict[type, ItemKind]] = {
     SystemMessage: "system",
     AttachmentMessage: "attachment",
     ProgressMessage: "progress",
+    GroupedToolUse: "group",
+    CollapsedReadSearch: "group",
     ResponseFailed: "error",
     Tombstone: "retraction",
     OpaqueRecord: "opaque",

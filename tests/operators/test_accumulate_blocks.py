@@ -21,7 +21,7 @@ from turnstream.operators import accumulate, decode_sse, parse_events, run_stage
 
 
 def test_fault_11_a_tool_input_is_parsed_once_however_many_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnstream.operators import blocks
+    from turnstream.operators import blocks, whole
 
     parsed: list[str] = []
     loads = blocks.loads
@@ -31,6 +31,7 @@ def test_fault_11_a_tool_input_is_parsed_once_however_many_fragments(monkeypatch
         return loads(text, **options)
 
     monkeypatch.setattr(blocks, "loads", counting)
+    monkeypatch.setattr(whole, "loads", counting)
     value = {"content": "x" * 3_000}
     text = json.dumps(value)
     (message,) = messages(run(f.start(), f.calls(0, *text), f.turn("tool_use"), f.STOP))

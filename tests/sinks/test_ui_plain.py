@@ -10,7 +10,7 @@ import frames as f
 import pytest
 from ui_items import Maker, events, factory, tombstones
 
-from turnstream.messages import RequestStart, ResponseFailed, StreamNote
+from turnstream.messages import CollapsedReadSearch, GroupedToolUse, RequestStart, ResponseFailed, StreamNote
 from turnstream.sinks.ui import PlainRenderer, UIState, safe
 from turnstream.sinks.ui.terminal import encodable, shorten
 
@@ -111,6 +111,22 @@ def test_a_boundary_is_a_divider_that_names_the_way_to_the_full_history() -> Non
         (MAKE.system("local_command", "<local-command-stdout>done\n</local-command-stdout>"), "done\n"),
         (MAKE.attachment({"type": "memory"}), "[attachment: memory]\n"),
         (MAKE.progress("a", "b", {"type": "hook_progress", "hookName": "PreToolUse:Bash"}), "  hook_progress: PreToolUse:Bash\n"),
+        (
+            GroupedToolUse(
+                tool_name="Read",
+                messages=[
+                    MAKE.assistant([{"type": "tool_use", "id": name, "name": "Read", "input": {"path": name}}])
+                    for name in ("a.py", "b.py")
+                ],
+                results=[],
+                uuid="g",
+            ),
+            "● Read x 2(a.py; b.py)\n",
+        ),
+        (
+            CollapsedReadSearch(read_count=2, search_count=1, files=["a.py", "b.py"], messages=[], uuid="c"),
+            "  read 2 files, searched 1 time: a.py, b.py\n",
+        ),
         (MAKE.api_error("API Error: 400"), "✗ API Error: 400\n"),
         (MAKE.user("secret reminder", is_meta=True), ""),
         (MAKE.compact_summary("a summary"), ""),

@@ -195,7 +195,7 @@ def test_the_raw_start_event_is_not_changed() -> None:
 # -- superseding -----------------------------------------------------------------------------------------
 
 
-def test_a_finished_message_supersedes_its_stream() -> None:
+def test_fault_82_a_finished_message_supersedes_its_stream() -> None:
     make = Maker()
     state = after(*events(f.start(), f.opens_text(), f.text(0, "Hel"), f.text(0, "lo")))
     assert texts_of(state.snapshot()) == ["Hello"]
