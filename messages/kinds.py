@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 from turnstream.messages import texts
 from turnstream.messages.commands import INPUT_TAGS, OUTPUT_TAGS, leading_tag, text_of
 from turnstream.messages.events import StreamEvent
+from turnstream.messages.identity import uuid_of
 from turnstream.messages.texts import is_synthetic
 from turnstream.messages.types import (
     AssistantMessage,
@@ -125,8 +126,7 @@ def needs_response(messages: Sequence[Message | StreamEvent]) -> bool:
     answer: AssistantMessage | None = None
     for item in reversed(messages):
         if isinstance(item, Tombstone):
-            uuid = getattr(item.message, "uuid", None)
-            if isinstance(uuid, str):
+            if uuid := uuid_of(item.message):
                 gone.add(uuid)
         elif isinstance(item, UserMessage):
             if item.is_virtual or item.uuid in gone:

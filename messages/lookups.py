@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from turnstream.messages.events import StreamEvent
+from turnstream.messages.identity import uuid_of
 from turnstream.messages.types import (
     AssistantMessage,
     AttachmentMessage,
@@ -166,6 +167,8 @@ class MessageLookups:
         answer = _answer_id(message)
         for block in _blocks(message.message):
             kind = block.get("type")
+            if not isinstance(kind, str):
+                continue
             if kind in _CALLS:
                 tool_use_id = block.get("id")
                 if not isinstance(tool_use_id, str):
@@ -176,7 +179,7 @@ class MessageLookups:
                 self._answer_of[tool_use_id] = answer
                 self._uses[tool_use_id] = (block, message)
                 self._siblings.setdefault(answer, {})[tool_use_id] = None
-            elif isinstance(kind, str) and kind.endswith("_tool_result"):
+            elif kind.endswith("_tool_result"):
                 content = block.get("content")
                 code = content.get("type") if isinstance(content, dict) else None
                 failed = bool(block.get("is_error")) or (isinstance(code, str) and code.endswith("_error"))
@@ -198,7 +201,8 @@ class MessageLookups:
             self._started.setdefault(tool_use_id, Counter())[data["hookEvent"]] += 1
 
     def _add_attachment(self, attachment: dict[str, Any]) -> None:
-        if attachment.get("type") in HOOK_ENDS:
+        kind = attachment.get("type")
+        if isinstance(kind, str) and kind in HOOK_ENDS:
             tool_use_id, event = attachment.get("toolUseID"), attachment.get("hookEvent")
             if isinstance(tool_use_id, str) and isinstance(event, str):
                 self._ended.setdefault(tool_use_id, Counter())[event] += 1
@@ -212,13 +216,14 @@ class MessageLookups:
 
     def _remove(self, gone: Any) -> None:
         """Take a message out, given as it is or as any object with its uuid."""
-        uuid = gone.get("uuid") if isinstance(gone, dict) else getattr(gone, "uuid", None)
-        message, blocks = self._seen.pop(uuid, (None, 0)) if isinstance(uuid, str) else (None, 0)
+        uuid = uuid_of(gone)
+        message, blocks = self._seen.pop(uuid, (None, 0))
         self._count -= blocks
         if not isinstance(message, AssistantMessage | UserMessage):
             return
         for block in _blocks(message.message):
-            tool_use_id = block.get("id") if block.get("type") in _CALLS else block.get("tool_use_id")
+            kind = block.get("type")
+            tool_use_id = block.get("id" if isinstance(kind, str) and kind in _CALLS else "tool_use_id")
             if not isinstance(tool_use_id, str):
                 continue
             use, result = self._uses.get(tool_use_id), self._results.get(tool_use_id)

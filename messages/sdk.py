@@ -181,7 +181,7 @@ def _out_name(key: str) -> str:
 
 def _inner(value: dict[str, Any]) -> Message:
     kind = value.get("type")
-    if kind not in WIRE_TYPES:
+    if not isinstance(kind, str) or kind not in WIRE_TYPES:
         return from_wire(value)
     foreign = _is_foreign_subtype(value)
     wire: dict[str, Any] = {}
@@ -235,4 +235,5 @@ def _renamed(value: Any, name: Callable[[str], str]) -> Any:
 
 
 def _is_foreign_subtype(value: dict[str, Any]) -> bool:
-    return value.get("type") == "system" and value.get("subtype") not in SUBTYPE_FIELDS
+    subtype = value.get("subtype")
+    return value.get("type") == "system" and not (isinstance(subtype, str) and subtype in SUBTYPE_FIELDS)

@@ -56,10 +56,7 @@ SYNTHETIC_TEXTS: Final[frozenset[str]] = frozenset(
 
 def is_synthetic(message: UserMessage | AssistantMessage) -> bool:
     """True of a message whose only block is a text of :data:`SYNTHETIC_TEXTS`."""
-    content = message.message.get("content")
-    if isinstance(content, str):
-        return content in SYNTHETIC_TEXTS
-    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
-        block = content[0]
-        return block.get("type") == "text" and block.get("text") in SYNTHETIC_TEXTS
-    return False
+    text = message.message.get("content")
+    if isinstance(text, list) and len(text) == 1 and isinstance(text[0], dict) and text[0].get("type") == "text":
+        text = text[0].get("text")
+    return isinstance(text, str) and text in SYNTHETIC_TEXTS

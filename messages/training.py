@@ -10,8 +10,9 @@ import msgspec
 from turnstream.messages import texts
 from turnstream.messages.errors import TrainingDataError
 from turnstream.messages.events import StreamEvent
+from turnstream.messages.identity import tombstoned_uuids
 from turnstream.messages.texts import is_synthetic
-from turnstream.messages.types import AssistantMessage, Message, Tombstone, UserMessage
+from turnstream.messages.types import AssistantMessage, Message, UserMessage
 
 __all__ = ["export_training"]
 
@@ -46,7 +47,7 @@ def export_training(messages: Iterable[Message | StreamEvent]) -> list[dict[str,
                 uuid=uuid if isinstance(uuid, str) else None,
                 hint="a conversation with such a result is no training data; leave it out as a whole",
             )
-    gone = {getattr(item.message, "uuid", None) for item in items if isinstance(item, Tombstone)}
+    gone = tombstoned_uuids(items)
     return [
         {"role": "user" if isinstance(item, UserMessage) else "assistant", "content": item.message.get("content")}
         for item in items

@@ -29,16 +29,20 @@ if TYPE_CHECKING:
         run_stages,
         settle,
     )
+    from turnstream.operators.normalize import normalize_for_api, request_messages
     from turnstream.scheduler import LoopScheduler
     from turnstream.sinks import MetricsSink, Sink, SinkBase, TranscriptSink, UISink
+    from turnstream.sinks.transcript.reading import resume
     from turnstream.sources import (
         Source,
+        decode_transcript,
         from_async_iterable,
         from_bytes,
         from_file,
         from_items,
         from_request,
         from_stdin,
+        from_transcript,
         in_turn,
     )
 
@@ -64,6 +68,7 @@ __all__ = [
     "decode",
     "decode_ndjson",
     "decode_sse",
+    "decode_transcript",
     "each",
     "from_async_iterable",
     "from_bytes",
@@ -71,10 +76,14 @@ __all__ = [
     "from_items",
     "from_request",
     "from_stdin",
+    "from_transcript",
     "in_turn",
     "lift",
     "map_async",
+    "normalize_for_api",
     "parse_events",
+    "request_messages",
+    "resume",
     "run_stages",
     "settle",
     "to_async_iterable",
@@ -100,16 +109,20 @@ _HOMES = {
         "run_stages",
         "settle",
     ),
+    "turnstream.operators.normalize": ("normalize_for_api", "request_messages"),
     "turnstream.scheduler": ("LoopScheduler",),
     "turnstream.sinks": ("MetricsSink", "Sink", "SinkBase", "TranscriptSink", "UISink"),
+    "turnstream.sinks.transcript.reading": ("resume",),
     "turnstream.sources": (
         "Source",
+        "decode_transcript",
         "from_async_iterable",
         "from_bytes",
         "from_file",
         "from_items",
         "from_request",
         "from_stdin",
+        "from_transcript",
         "in_turn",
     ),
 }

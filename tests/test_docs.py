@@ -1,4 +1,4 @@
-"""Every Python example of the README and the tutorial runs as it is written."""
+"""Every Python example of the README, the tutorial and the page on messages runs as it is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/messages.md", "docs/transcript.md"])
 def test_examples_run(page: str, tmp_path: Path) -> None:
     # In order, in one process, as a reader types them.
     code = "\n".join(BLOCK.findall((ROOT / page).read_text(encoding="utf-8")))

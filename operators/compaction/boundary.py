@@ -19,6 +19,7 @@ from turnstream.messages import (
     UserMessage,
     texts,
 )
+from turnstream.messages.identity import tombstoned_uuids
 from turnstream.operators.compaction.metadata import (
     COMPACT_KEY,
     MICROCOMPACT_KEY,
@@ -75,10 +76,9 @@ def after_boundary(messages: Iterable[T]) -> list[T]:
 
 def without_tombstoned(messages: Sequence[T]) -> Sequence[T]:
     """The messages without those that a tombstone among them takes back, and without these tombstones."""
-    gone = {getattr(item.message, "uuid", None) for item in messages if isinstance(item, Tombstone)}
-    if not gone:
+    if not any(isinstance(item, Tombstone) for item in messages):
         return messages
-    gone -= {None, ""}
+    gone = tombstoned_uuids(messages)
     return [item for item in messages if not isinstance(item, Tombstone) and getattr(item, "uuid", None) not in gone]
 
 

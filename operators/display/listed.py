@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, overload
 
+from turnstream.messages.identity import uuid_of
 from turnstream.messages.types import (
     AssistantMessage,
     AttachmentMessage,
@@ -17,7 +18,7 @@ from turnstream.messages.types import (
     Tombstone,
     UserMessage,
 )
-from turnstream.operators.display.parts import Item, uuid_of
+from turnstream.operators.display.parts import Item
 from turnstream.operators.stage import Fault, Operator, lift, run_stages
 
 __all__ = ["TICKS", "DisplayList", "display_list", "tick_of"]

@@ -9,7 +9,6 @@ from turnstream.messages.types import (
     AssistantMessage,
     AttachmentMessage,
     Message,
-    OpaqueRecord,
     ProgressMessage,
     Resync,
     StreamEventMessage,
@@ -29,7 +28,6 @@ __all__ = [
     "role_of",
     "tool_ids",
     "tool_use",
-    "uuid_of",
 ]
 
 Item = Message | StreamEvent
@@ -124,14 +122,6 @@ def is_thinking(item: Item) -> bool:
     block = block_of(item)
     kind = None if block is None else block.get("type")
     return kind.__class__ is str and kind in _THINKING
-
-
-def uuid_of(message: Any) -> str:
-    """The uuid of a message, an opaque record's object or a plain object; ``""`` where it has none."""
-    if isinstance(message, OpaqueRecord):
-        message = message.data
-    uuid = message.get("uuid") if isinstance(message, dict) else getattr(message, "uuid", None)
-    return uuid if isinstance(uuid, str) else ""
 
 
 def _id(value: Any) -> str | None:

@@ -8,9 +8,10 @@ from typing import Any, overload
 from msgspec import UNSET, structs
 
 from turnstream.messages.codec import replace
+from turnstream.messages.identity import uuid_of
 from turnstream.messages.types import AssistantMessage, Tombstone, UserMessage
 from turnstream.operators.display.part_ids import PartIds
-from turnstream.operators.display.parts import Item, uuid_of
+from turnstream.operators.display.parts import Item
 from turnstream.operators.stage import Fault, Operator, lift, run_stages
 
 __all__ = ["NormalizedMessage", "SplitBlocks", "split_blocks"]

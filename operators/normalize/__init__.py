@@ -1,11 +1,12 @@
 """Normalization for the API, one stage a file (WIRE.md §4)."""
 
+from turnstream.messages.identity import tombstoned_uuids
 from turnstream.operators.normalize.api import normalize_for_api, request_messages
 from turnstream.operators.normalize.attachments import ReorderAttachments, reorder_attachments
 from turnstream.operators.normalize.convert import ConvertContext, convert_context
 from turnstream.operators.normalize.edges import CONTINUE
 from turnstream.operators.normalize.fields import BLOCKS, BlockShape
-from turnstream.operators.normalize.filter import Context, FilterForAPI, filter_for_api, tombstoned_uuids
+from turnstream.operators.normalize.filter import Context, FilterForAPI, filter_for_api
 from turnstream.operators.normalize.limits import Dialect, MediaLimits, limits_for
 from turnstream.operators.normalize.log import Explain, Repair
 from turnstream.operators.normalize.merge import MergeTurns, merge_turns

@@ -131,7 +131,10 @@ def _fingerprint(block: Block) -> str:
     """The same for equal blocks (whatever the order of their keys), and cheap for text."""
     if len(block) == 2 and block.get("type") == "text" and isinstance(block.get("text"), str):
         return f"text:{block['text']}"
-    return repr(sorted(block.items(), key=_key))
+    try:
+        return repr(sorted(block.items(), key=_key))
+    except RecursionError:  # nested deeper than repr goes: equal to itself alone
+        return f"id:{id(block)}"
 
 
 def _key(item: tuple[Any, Any]) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from turnstream.messages import AssistantMessage, QueryItem, UserMessage
+from turnstream.messages.identity import tombstoned_uuids
 from turnstream.operators.normalize.attachments import reorder_attachments
 from turnstream.operators.normalize.convert import convert_context
 from turnstream.operators.normalize.fields import BlockShape
-from turnstream.operators.normalize.filter import filter_for_api, tombstoned_uuids
+from turnstream.operators.normalize.filter import filter_for_api
 from turnstream.operators.normalize.limits import Dialect, MediaLimits, limits_for
 from turnstream.operators.normalize.log import Explain
 from turnstream.operators.normalize.merge import merge_turns

@@ -6,7 +6,7 @@ that doesn't apply may still come to a block that was emitted (WIRE.md §1).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, cast
 
 from msgspec import UNSET
@@ -26,11 +26,12 @@ from turnstream.messages import (
     UserMessage,
     replace,
 )
+from turnstream.messages.identity import uuid_of
 from turnstream.operators.normalize.contents import blocks_of, only_synthetic
 from turnstream.operators.normalize.log import Explain, Repair
 from turnstream.operators.stage import Operator, lift
 
-__all__ = ["Context", "FilterForAPI", "filter_for_api", "tombstoned_uuids"]
+__all__ = ["Context", "FilterForAPI", "filter_for_api"]
 
 Context = UserMessage | AssistantMessage | SystemMessage | AttachmentMessage
 """What passes: messages, local_command notices and attachments."""
@@ -47,17 +48,6 @@ _NAMED: Final[dict[type, str]] = {
 _THINKING: Final = ("thinking", "redacted_thinking")
 
 
-def tombstoned_uuids(messages: Iterable[Any]) -> frozenset[str]:
-    """The uuids that the tombstones in a whole list take back, wherever they stand in it."""
-    found = (_uuid_of(item.message) for item in messages if item.__class__ is Tombstone)
-    return frozenset(uuid for uuid in found if uuid)
-
-
-def _uuid_of(message: Any) -> str | None:
-    uuid = message.get("uuid") if isinstance(message, dict) else getattr(message, "uuid", None)
-    return uuid if isinstance(uuid, str) and uuid else None
-
-
 class FilterForAPI:
     """Drops what never goes to the API, in memory of one answer and what follows it.
 
@@ -72,7 +62,7 @@ class FilterForAPI:
     Args:
         explain: takes a :class:`Repair` for each message dropped or changed.
         tombstoned: uuids known to be taken back, besides those whose tombstone comes in time
-            (:func:`tombstoned_uuids` finds a whole list's).
+            (:func:`~turnstream.operators.normalize.tombstoned_uuids` finds a whole list's).
     """
 
     __slots__ = ("_api_id", "_explain", "_gone", "_held", "_known", "_spoke")
@@ -127,7 +117,7 @@ class FilterForAPI:
                     self._dropped(system, f"a system message ({system.subtype}) is for the user")
             elif cls is Tombstone:
                 message = cast("Tombstone", item).message
-                self._gone.add(_uuid_of(message) or id(message))
+                self._gone.add(uuid_of(message) or id(message))
             elif self._explain is not None and cls in _NAMED:
                 self._dropped(item, _NAMED[cls])
         return out

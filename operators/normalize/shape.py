@@ -14,8 +14,8 @@ from turnstream.operators.normalize.cache_marks import clean_mark
 from turnstream.operators.normalize.calls import answered_as_text, called_as_text, clean_call
 from turnstream.operators.normalize.fields import BLOCKS, CITATIONS, SERVER_TOOLS, BlockShape, only
 from turnstream.operators.normalize.options import Options
-from turnstream.operators.normalize.references import keep_references
 from turnstream.operators.normalize.results import clean_result
+from turnstream.operators.normalize.server_results import clean_server_result
 from turnstream.operators.normalize.sources import clean_document, clean_image, clean_search_result
 from turnstream.operators.normalize.texts import inner_text, is_blank, scrubbed, stand_in, text_block
 from turnstream.operators.normalize.thinking import THINKING, why_not_sent
@@ -28,7 +28,6 @@ Block = dict[str, Any]
 _TEXT_FIELDS: Final = frozenset({"type", "text"})
 _MEDIA: Final = frozenset({"image", "document"})
 _RESULTS: Final = frozenset().union(*SERVER_TOOLS.values(), {"mcp_tool_result"})
-_TOOL_SEARCH: Final = "tool_search_tool_result"
 
 
 class BlockCleaner:
@@ -189,7 +188,7 @@ class BlockCleaner:
     def _call(self, block: Block) -> Block | None:
         if block["type"] != "tool_use" or "caller" in block:
             self.server = True
-        if block["type"] == "server_tool_use" and block.get("name") not in SERVER_TOOLS:
+        if block["type"] == "server_tool_use" and not _is_server_tool(block.get("name")):
             self._say(f"dropped a call of {block.get('name')!r}", "no server tool is called so")
             return None
         if self._without_tools and block["type"] == "tool_use":
@@ -210,9 +209,9 @@ class BlockCleaner:
             return [*answered_as_text(clean), *moved]
         return [clean, *moved] if moved else clean
 
-    def _server_result(self, block: Block) -> Block:
+    def _server_result(self, block: Block) -> Block | None:
         self.server = True
-        return keep_references(block, self._names, self._say) if block["type"] == _TOOL_SEARCH else block
+        return clean_server_result(block, self._names, self._say)
 
     # ------------------------------------------------------------------ the model's own
 
@@ -249,6 +248,10 @@ def _citation(item: Any) -> Block | None:
     if fields is None or not fields[0] <= item.keys():
         return None
     return only(item, fields[0] | fields[1])
+
+
+def _is_server_tool(name: Any) -> bool:
+    return isinstance(name, str) and name in SERVER_TOOLS
 
 
 def _is(left: Any, right: Any) -> bool:

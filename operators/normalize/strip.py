@@ -108,7 +108,7 @@ def strip_media(turns: list[Turn], options: Options, past: PastRefusals | None =
     _strip_to_size(turns, found, options)
     if options.explain is not None:
         for item in found:
-            if item.why is not None:
+            if item.why is not None and not item.gone:
                 uuid = turns[item.number].message.uuid
                 options.say(_STAGE, uuid, f"replaced the {item.kind} by a text", item.why)
     put_blocks(

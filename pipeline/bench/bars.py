@@ -12,9 +12,11 @@ from typing import Final
 import msgspec
 
 from turnstream.bench.contenders import COUNTING, ORJSON, THREE_SINKS
+from turnstream.bench.growth import PLAIN
 from turnstream.bench.node import NODE_RXJS
 from turnstream.bench.peers import SDK_RAW, SDK_STREAM
-from turnstream.bench.rows import Growth, Row
+from turnstream.bench.rows import Decades, Growth, Row, Transcripts
+from turnstream.bench.transcripts import PLAIN as PLAIN_FILE
 
 __all__ = ["Check", "check"]
 
@@ -22,6 +24,21 @@ FLOOR_LIMIT: Final = 3.3
 """The floor may cost so many times what orjson alone costs; a slower floor would flatter everybody."""
 
 DOUBLING_LIMIT: Final = 2.3
+
+DECADE_LIMIT: Final = 1.3
+"""A message may cost so many times what it costs in a conversation a tenth as long."""
+
+TRANSCRIPT_SPEED: Final = 0.5
+"""Appending and resuming must be so fast beside a bare loop that does the least of it (the share of its speed)."""
+
+FILE_LIMIT: Final = 1.3
+"""A byte of a transcript may cost so many times what it costs in one a tenth as large."""
+
+TOMBSTONE_BYTES: Final = 1_000_000
+"""Read and written for one tombstone, however large the file."""
+
+SECOND_LIST_BYTES: Final = 100_000
+"""Read by a second listing beside its own cache: no transcript, whatever their number."""
 
 _RATIOS: Final = (
     (THREE_SINKS, "A", "16 KiB", 1.1, 0.7),
@@ -65,8 +82,13 @@ def _at_least(what: str, value: float, bar: float) -> Check:
     return Check(what=what, value=round(value, 3), met=value >= bar, at_least=bar)
 
 
-def check(rows: Sequence[Row], growth: Sequence[Growth] = ()) -> list[Check]:
-    """The figures that have a bar, as far as the rows hold them."""
+def check(
+    rows: Sequence[Row],
+    growth: Sequence[Growth] = (),
+    decades: Sequence[Decades] = (),
+    transcripts: Transcripts | None = None,
+) -> list[Check]:
+    """The figures that have a bar, as far as they were measured."""
     by_place = {(row.contender, row.workload, row.chunking): row for row in rows}
     checks: list[Check] = []
     alone = by_place.get((ORJSON, "A", "16 KiB"))
@@ -87,4 +109,33 @@ def check(rows: Sequence[Row], growth: Sequence[Growth] = ()) -> list[Check]:
         for row in rows
         if row.contender == name and row.workload == "A" and row.chunking == "16 KiB" and row.to_ours
     ]
+    checks += [
+        _at_most(f"{each.operation}, a message in ten times as many", max(each.ratios), DECADE_LIMIT)
+        for each in decades
+        if each.ratios and each.operation != PLAIN[0]
+    ]
+    if transcripts is not None:
+        checks += _of_transcripts(transcripts)
+    return checks
+
+
+def _of_transcripts(found: Transcripts) -> list[Check]:
+    checks = [
+        _at_least(f"{each.operation}: share of its speed", each.speed, TRANSCRIPT_SPEED) for each in found.against
+    ]
+    checks += [
+        _at_most(f"{each.operation}, a byte of a file ten times as large", max(each.ratios), FILE_LIMIT)
+        for each in found.growth
+        if each.ratios and each.operation != PLAIN_FILE
+    ]
+    checks += [
+        _at_most(f"{each.operation}, bytes touched", each.read + each.written, TOMBSTONE_BYTES)
+        for each in found.touched
+    ]
+    again = found.listing.second_read
+    if again is not None:
+        read = max(0, again - found.listing.index_bytes)
+        checks.append(
+            _at_most(f"a second list of {found.listing.sessions:,}, bytes beside its cache", read, SECOND_LIST_BYTES)
+        )
     return checks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnstream.bench.bars import Check
-from turnstream.bench.rows import Growth, Row
+from turnstream.bench.rows import Decades, Growth, Row, SessionTime, Transcripts
 from turnstream.bench.runner import Report
 
 __all__ = ["render", "table"]
@@ -63,12 +63,88 @@ def _growth(growth: Sequence[Growth]) -> str:
     return "\n".join(_columns(head, lines, 1))
 
 
+def _decades(decades: Sequence[Decades]) -> str:
+    head = ("µs a message, in", *(f"{size:,}" for size in decades[0].messages), "ratios")
+    lines = [
+        (
+            each.operation,
+            *(f"{microseconds:.2f}" for microseconds in each.us_per_message),
+            ", ".join(f"{ratio:.2f}" for ratio in each.ratios),
+        )
+        for each in decades
+    ]
+    return "\n".join(_columns(head, lines, 1))
+
+
+def _session(session: SessionTime) -> str:
+    return (
+        f"a session of {session.messages:,} messages to {session.items:,} items of a display: "
+        f"{session.milliseconds:.1f} ms"
+    )
+
+
+def _transcripts(found: Transcripts) -> list[str]:
+    head: tuple[str, ...] = ("transcript", "MB", "records", "ms", "bare loop, ms", "share of its speed", "spread")
+    lines: list[tuple[str, ...]] = [
+        (
+            each.operation,
+            f"{each.bytes / 1e6:.1f}",
+            f"{each.records:,}",
+            f"{each.milliseconds:.1f}",
+            f"{each.floor_milliseconds:.1f}",
+            f"{each.speed:.2f}",
+            f"{each.speed_min:.2f}–{each.speed_max:.2f}",
+        )
+        for each in found.against
+    ]
+    parts = ["\n".join(_columns(head, lines, 1))]
+    if found.growth:
+        head = (
+            "MB a CPU second, files of",
+            *(f"{size:,.0f} MB" for size in found.growth[0].megabytes),
+            "cost of a byte",
+        )
+        lines = [
+            (
+                each.operation,
+                *(f"{speed:.0f}" for speed in each.megabytes_per_cpu_second),
+                ", ".join(f"{ratio:.2f}" for ratio in each.ratios),
+            )
+            for each in found.growth
+        ]
+        parts.append("\n".join(_columns(head, lines, 1)))
+    if found.touched:
+        head = ("change", "of MB", "ms", "bytes read", "bytes written")
+        lines = [
+            (
+                each.operation,
+                f"{each.file_bytes / 1e6:,.0f}",
+                f"{each.milliseconds:.1f}",
+                f"{each.read:,}",
+                f"{each.written:,}",
+            )
+            for each in found.touched
+        ]
+        parts.append("\n".join(_columns(head, lines, 1)))
+    listing = found.listing
+    again = (
+        ""
+        if listing.second_read is None
+        else f", {listing.second_read:,} bytes read (its cache: {listing.index_bytes:,})"
+    )
+    parts.append(
+        f"{listing.sessions:,} sessions of {listing.transcript_bytes / 1e6:.1f} MB listed: "
+        f"{listing.first_milliseconds:.0f} ms; again: {listing.second_milliseconds:.0f} ms{again}"
+    )
+    return parts
+
+
 def _checks(checks: Sequence[Check]) -> str:
     lines = [
         (
             each.what,
-            f"{each.value:.2f}",
-            f"≤ {each.at_most:g}" if each.at_most is not None else f"≥ {each.at_least:g}",
+            f"{each.value:,.0f}" if each.value >= 1000 else f"{each.value:.2f}",
+            f"≤ {each.at_most:,.10g}" if each.at_most is not None else f"≥ {each.at_least:g}",
             "" if each.aim is None else f"{each.aim:g}",
             "met" if each.met else "NOT MET",
         )
@@ -77,11 +153,23 @@ def _checks(checks: Sequence[Check]) -> str:
     return "\n".join(_columns(("figure", "measured", "bar", "aim", ""), lines, 1))
 
 
+def _way(report: Report) -> str:
+    """How the figures were come by."""
+    ways = []
+    if report.rows:
+        ways.append(f"medians of {report.rows[0].rounds} interleaved rounds, ratios within a round")
+    if report.decades:
+        ways.append("of messages the best of all rounds")
+    if report.transcripts is not None:
+        rounds = report.transcripts.against[0].rounds
+        ways.append(f"of transcripts medians of {rounds} rounds beside a bare loop, of growth the best")
+    return "; ".join(ways)
+
+
 def render(report: Report) -> str:
     """All of a report: where, the rows, the growth, the bars."""
     where = report.environment
     packages = ", ".join(f"{name} {number}" for name, number in where["packages"].items())
-    rounds = report.rows[0].rounds if report.rows else 0
     size = "full size" if report.scale == 1 else f"{report.scale:g} of the full size: the bars are for the full size"
     machine = f"{where['implementation']} {where['python']}, {where['system']} {where['machine']}, {where['cpus']} CPUs"
     parts = [
@@ -89,13 +177,20 @@ def render(report: Report) -> str:
             (
                 f"{machine}, load {where['load']} at the end; node {where['node'] or 'none'}",
                 packages,
-                f"{size}; medians of {rounds} interleaved rounds, ratios within a round",
+                f"{size}; {_way(report)}",
             )
-        ),
-        table(report.rows),
+        )
     ]
+    if report.rows:
+        parts.append(table(report.rows))
     if report.growth:
         parts.append(_growth(report.growth))
+    if report.decades:
+        parts.append(_decades(report.decades))
+    if report.session is not None:
+        parts.append(_session(report.session))
+    if report.transcripts is not None:
+        parts += _transcripts(report.transcripts)
     if report.checks:
         parts.append(_checks(report.checks))
     return "\n\n".join(parts)

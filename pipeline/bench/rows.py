@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Growth", "Row"]
+__all__ = [
+    "Against",
+    "BytesTouched",
+    "Decades",
+    "FileGrowth",
+    "Growth",
+    "Listing",
+    "Row",
+    "SessionTime",
+    "Transcripts",
+]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,3 +60,129 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     workloads: list[str]
     milliseconds: list[float]
     doublings: list[float]
+
+
+class Decades(msgspec.Struct, frozen=True, kw_only=True):
+    """How the cost of one message grows with the length of its conversation.
+
+    Attributes:
+        operation: what is done to the messages.
+        messages: how many, for each conversation.
+        us_per_message: microseconds a message, the best of all rounds.
+        ratios: each of them but the first over the one before; 1 is linear.
+    """
+
+    operation: str
+    messages: list[int]
+    us_per_message: list[float]
+    ratios: list[float]
+
+
+class SessionTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one session takes from its messages to what a display shows.
+
+    Attributes:
+        messages: how many go in.
+        items: how many come out.
+        milliseconds: the best of all rounds.
+    """
+
+    messages: int
+    items: int
+    milliseconds: float
+
+
+class Against(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation on a transcript beside a bare loop that does the least of it, in the same rounds.
+
+    Attributes:
+        operation: its name.
+        records: lines of the file.
+        bytes: of the file.
+        milliseconds: median.
+        floor_milliseconds: of the bare loop, median.
+        speed: the bare loop's time over ours, the median of the ratios of each round: 0.5 is half as fast.
+        speed_min: the smallest of them.
+        speed_max: the largest of them.
+        rounds: how many rounds.
+    """
+
+    operation: str
+    records: int
+    bytes: int
+    milliseconds: float
+    floor_milliseconds: float
+    speed: float
+    speed_min: float
+    speed_max: float
+    rounds: int
+
+
+class FileGrowth(msgspec.Struct, frozen=True, kw_only=True):
+    """How the cost of a byte grows with the transcript's size.
+
+    Attributes:
+        operation: its name.
+        megabytes: of each file (1 MB is 1,000,000 bytes).
+        megabytes_per_cpu_second: with each file, the best of the runs; all threads count.
+        ratios: the cost of a byte in each file but the first over that in the one before; 1 is linear.
+    """
+
+    operation: str
+    megabytes: list[float]
+    megabytes_per_cpu_second: list[float]
+    ratios: list[float]
+
+
+class BytesTouched(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change of a large file reads and writes.
+
+    Attributes:
+        operation: its name.
+        file_bytes: of the file.
+        milliseconds: how long it took.
+        read: bytes that the process read meanwhile.
+        written: bytes that it wrote.
+    """
+
+    operation: str
+    file_bytes: int
+    milliseconds: float
+    read: int
+    written: int
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """Two listings of the same sessions.
+
+    Attributes:
+        sessions: how many.
+        first_milliseconds: of the listing that reads all of them.
+        second_milliseconds: of the next one.
+        transcript_bytes: of all transcripts together.
+        index_bytes: of the cache that the first leaves.
+        second_read: bytes that the process read during the second; None where nobody counts them.
+    """
+
+    sessions: int
+    first_milliseconds: float
+    second_milliseconds: float
+    transcript_bytes: int
+    index_bytes: int
+    second_read: int | None
+
+
+class Transcripts(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures of transcripts.
+
+    Attributes:
+        against: beside bare loops.
+        growth: with the size of the file.
+        touched: by changes of a large file.
+        listing: of many sessions.
+    """
+
+    against: list[Against]
+    growth: list[FileGrowth]
+    touched: list[BytesTouched]
+    listing: Listing

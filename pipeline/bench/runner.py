@@ -19,12 +19,20 @@ import msgspec
 from turnstream.bench.bars import Check, check
 from turnstream.bench.contender import Contender, Found, Timed, finish, given
 from turnstream.bench.contenders import FLOORS, OURS, THREE_SINKS
+from turnstream.bench.growth import SIZES, grow_messages, time_session
 from turnstream.bench.node import node_peers
 from turnstream.bench.peers import python_peers
-from turnstream.bench.rows import Growth, Row
+from turnstream.bench.rows import Decades, Growth, Row, SessionTime, Transcripts
+from turnstream.bench.transcripts import measure_transcripts
 from turnstream.bench.workloads import CHUNK, Workload, make_workload
 
-__all__ = ["Report", "environment", "grow", "measure", "run"]
+__all__ = ["GROWTH", "TRANSCRIPT", "Report", "environment", "grow", "measure", "run"]
+
+GROWTH: Final = "growth"
+"""Named like a workload: what messages cost to normalize, over conversations of growing length."""
+
+TRANSCRIPT: Final = "transcript"
+"""Named like a workload: appending to transcripts, reading them, lists of them; files of up to 1 GB."""
 
 SLOW_SHARE: Final = 10
 """Contenders marked slow get this part of a workload, with the floor and turnstream measured on the same."""
@@ -42,6 +50,9 @@ class Report(msgspec.Struct, frozen=True):
         rows: one for each contender on each workload and chunking.
         growth: how time grows with the size of one block (workload B).
         checks: the figures that have a bar, as far as they were measured.
+        decades: how the cost of a message grows with its conversation (``growth``).
+        session: a session of usual length on its way to the display (``growth``).
+        transcripts: what files cost (``transcript``).
     """
 
     environment: dict[str, Any]
@@ -49,6 +60,9 @@ class Report(msgspec.Struct, frozen=True):
     rows: list[Row]
     growth: list[Growth]
     checks: list[Check]
+    decades: list[Decades] = []
+    session: SessionTime | None = None
+    transcripts: Transcripts | None = None
 
 
 def measure(
@@ -173,7 +187,7 @@ def run(
     """All workloads in both chunkings, the growth over B, and what the figures are compared with.
 
     Args:
-        names: workloads; the growth is measured if ``B`` is among them.
+        names: workloads, ``growth`` and ``transcript``; the growth over B is measured if ``B`` is among them.
         scale: share of the full size.
         peers: also what others use, as far as it is installed.
         rounds: how often each contender runs in each measurement; ratios are medians over them.
@@ -189,13 +203,24 @@ def run(
         others = [*python_peers(tell), *node] if peers else []
         rows: list[Row] = []
         growth: list[Growth] = []
+        decades: list[Decades] = []
+        session: SessionTime | None = None
+        transcripts: Transcripts | None = None
         for name in names:
+            if name == TRANSCRIPT:
+                transcripts = measure_transcripts(scale=scale, rounds=rounds, tell=tell)
+                continue
+            if name == GROWTH:
+                decades = grow_messages([int(size * scale) for size in SIZES], rounds=rounds, tell=tell)
+                session = time_session(rounds=rounds)
+                continue
             rows += _workload(name, others, scale, rounds, tell)
             if name == "B":
                 tell("B, growth …")
                 parts = [make_workload(f"B{part}", scale=scale) for part in HALVES]
                 growth = grow(parts, [FLOORS[0], *(c for c in OURS if c.name == THREE_SINKS)], rounds=rounds)
-    return Report(environment(), scale, rows, growth, check(rows, growth))
+    checks = check(rows, growth, decades, transcripts)
+    return Report(environment(), scale, rows, growth, checks, decades, session, transcripts)
 
 
 def _workload(

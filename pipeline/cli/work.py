@@ -17,6 +17,7 @@ import orjson
 
 from turnstream.cli import EXIT_COMPLETE, EXIT_FAILED, EXIT_PIPE, EXIT_USAGE
 from turnstream.cli.output import OutputSink
+from turnstream.cli.saying import say
 from turnstream.cli.signals import Signals
 from turnstream.composition import Pipeline, RunOutcome
 from turnstream.messages.errors import APIError, TranscriptError, TurnstreamError
@@ -28,7 +29,7 @@ from turnstream.sinks.base import Sink, SinkBase
 from turnstream.sinks.metrics import MetricsSink, table
 from turnstream.sinks.transcript import TranscriptSink
 from turnstream.sinks.ui import PlainRenderer, UISink
-from turnstream.sinks.ui.terminal import encodable, safe
+from turnstream.sinks.ui.terminal import encodable
 from turnstream.sources import SessionSource, Source
 
 __all__ = ["Command", "Work", "perform", "say"]
@@ -80,7 +81,8 @@ class Work:
         options: the command line's.
         command: what is particular to the command.
         names: of the inputs; stable ids depend on them.
-        title: names a new transcript.
+        title: names a new transcript; None for none.
+        session_id: of a new transcript, None for a new one.
         timed: whether the sources have arrival times.
 
     Raises:
@@ -88,12 +90,20 @@ class Work:
     """
 
     def __init__(
-        self, options: argparse.Namespace, command: Command, *, names: Sequence[str], title: str, timed: bool
+        self,
+        options: argparse.Namespace,
+        command: Command,
+        *,
+        names: Sequence[str],
+        title: str | None,
+        timed: bool,
+        session_id: str | None = None,
     ) -> None:
         self.options = options
         self.command = command
         self.names = tuple(names)
         self.title = title
+        self.session_id = session_id
         self.timed = timed
         self.current = ""
         self.started_at: float | None = None
@@ -155,6 +165,7 @@ class Work:
         try:
             sink = TranscriptSink(
                 path,
+                session_id=self.session_id,
                 title=self.title,
                 append=options.append,
                 durability="fsync" if options.fsync else "flush",
@@ -308,12 +319,6 @@ class Work:
         return EXIT_FAILED if failed else EXIT_COMPLETE
 
 
-def say(text: str) -> None:
-    """One line on standard error; nothing in it can steer a terminal, and if nobody can hear it that is all right."""
-    with contextlib.suppress(OSError):
-        print(f"turnstream: {safe(' '.join(text.splitlines()))}", file=sys.stderr, flush=True)
-
-
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
@@ -355,8 +360,9 @@ def perform(
     command: Command,
     *,
     names: Sequence[str],
-    title: str,
+    title: str | None,
     timed: bool,
+    session_id: str | None = None,
     more: Callable[[Work], Sequence[Sink]] = lambda work: (),
     inputs: Sequence[str] = (),
 ) -> int:
@@ -384,7 +390,7 @@ def perform(
         say(clash)
         return EXIT_USAGE
     try:
-        work = Work(options, command, names=names, title=title, timed=timed)
+        work = Work(options, command, names=names, title=title, timed=timed, session_id=session_id)
     except OSError as error:
         say(f"can't write {options.metrics_file}: {error.strerror}")
         return EXIT_USAGE

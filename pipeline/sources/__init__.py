@@ -5,18 +5,21 @@ from turnstream.sources.files import from_file, from_stdin
 from turnstream.sources.http import HTTPSource, from_request, when_answered
 from turnstream.sources.memory import from_async_iterable, from_bytes, from_items
 from turnstream.sources.session import SessionSource, in_turn
+from turnstream.sources.transcript import decode_transcript, from_transcript
 
 __all__ = [
     "CHUNK_SIZE",
     "HTTPSource",
     "SessionSource",
     "Source",
+    "decode_transcript",
     "from_async_iterable",
     "from_bytes",
     "from_file",
     "from_items",
     "from_request",
     "from_stdin",
+    "from_transcript",
     "in_turn",
     "when_answered",
 ]

@@ -28,6 +28,10 @@ class AnswerTracker:
             answer.ended_at = now
         self._open[key] = OpenAnswer(message_id if isinstance(message_id, str) else None)
 
+    def is_open(self, key: Any) -> bool:
+        """Whether an answer of ``key`` is open."""
+        return key in self._open
+
     def end(self, key: Any, now: float) -> None:
         """The answer of ``key``, if one is open, ended."""
         answer = self._open.pop(key, None)
@@ -59,7 +63,7 @@ class AnswerTracker:
 
     def of_given(self, message: AssistantMessage) -> OpenAnswer | None:
         """The open answer of a message that was handed over apart from the stream: its id tells."""
-        if is_settled(message):
+        if not self._open or is_settled(message):
             return None
         message_id = message.message.get("id")
         for answer in self._open.values():

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from turnstream.messages.errors import TranscriptError
+from turnstream.sinks.transcript.chain import Bridge
+from turnstream.sinks.transcript.fillers import MAX_COMPACTED, drop_fillers, temporary_of
+from turnstream.sinks.transcript.index import LineIndex
+from turnstream.sinks.transcript.lazy import Entry
 from turnstream.sinks.transcript.lockfile import SessionLock
 from turnstream.sinks.transcript.scan import Existing, scan
+from turnstream.sinks.transcript.sidefiles import SideFile, write_side_file
+from turnstream.sinks.transcript.tombstones import Erased, erase
 
 __all__ = ["Durability", "TranscriptFile", "Written"]
 
 Durability = Literal["flush", "fsync"]
 """When a line counts as written: the system has it (survives the process), or the device has it."""
+
+_log = logging.getLogger("turnstream.transcript")
 
 # O_NONBLOCK: a pipe at the path must not hang the open; regular files don't mind.
 _SAFE: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -46,7 +56,7 @@ class Written(NamedTuple):
 class TranscriptFile:
     """A transcript that is appended to, by one writer.
 
-    ``check`` and ``open`` are called on the loop, ``write`` and ``close`` in the worker thread.
+    ``check`` and ``open`` are called on the loop, ``write``, ``erase`` and ``close`` in the worker thread.
 
     Args:
         path: the file.
@@ -63,6 +73,9 @@ class TranscriptFile:
         self._lock = SessionLock(path)
         self._fd: int | None = None
         self._unended = False
+        self._index = LineIndex()
+        self._fillers = False
+        self._cut_off = False
 
     def check(self) -> int:
         """The file's size, 0 if there is none; makes nothing.
@@ -96,15 +109,18 @@ class TranscriptFile:
         self._make_folders()
         self._lock.acquire()
         try:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary_of(self.path))  # a writer was killed while it compacted
             if not self.check():
                 return None
             try:
                 fd = os.open(self.path, os.O_RDONLY | _SAFE)
                 with open(fd, "rb") as file:
-                    existing = scan(file, sidechain=self._sidechain)
+                    existing = scan(file, sidechain=self._sidechain, note=self._index.add)
             except OSError as error:
                 raise self._error(f"the transcript can't be read: {error.strerror}") from error
             self._unended = not existing.ended
+            self._fillers = existing.fillers > 0
             return existing
         except BaseException:
             self._lock.release()
@@ -122,14 +138,30 @@ class TranscriptFile:
             except OSError as error:
                 raise self._error(f"the folder {folder} can't be made: {error.strerror}") from error
 
-    def write(self, data: bytes | bytearray) -> Written:
-        """Append whole lines. Never raises; in the file are whole lines only, whatever happens."""
+    def write(
+        self,
+        data: bytes | bytearray,
+        entries: Sequence[Entry],
+        sizes: Sequence[int],
+        side_files: Sequence[SideFile] = (),
+    ) -> Written:
+        """Append whole lines. Never raises; in the file are whole lines only, whatever happens.
+
+        Args:
+            data: the lines.
+            entries: what they were made of.
+            sizes: bytes of each.
+            side_files: are written first: the lines refer to them.
+        """
         short = 0
         done = 0
         ending = b"\n" if self._unended else b""
         if ending:
             data = ending + data
+        start = 0
         try:
+            for file in side_files:
+                write_side_file(file, durable=self._durable)
             fd = self._fd
             if fd is None:
                 self._fd = fd = self._make()
@@ -142,8 +174,18 @@ class TranscriptFile:
                     break
                 short += 1
                 whole = max(done, data.rfind(b"\n", done, done + count) + 1)
-                self._cut(fd, start + whole)
                 idle = 0 if whole > done else idle + 1
+                if idle == _GIVE_UP_AFTER:
+                    # What the device has to say (full, a quota, a limit) it says to a write behind that.
+                    try:
+                        count += _write(fd, memoryview(data)[done + count :])
+                    except OSError:
+                        self._cut(fd, start + whole)
+                        raise
+                    if done + count == len(data):
+                        done = len(data)
+                        break
+                self._cut(fd, start + whole)
                 done = whole
                 if idle == _GIVE_UP_AFTER:
                     raise OSError(errno.EIO, f"the device takes only {count} bytes of a line")
@@ -156,8 +198,28 @@ class TranscriptFile:
                     done = 0
                     raise
         except OSError as error:
-            return Written(self._counted(done, ending), error, short)
+            done = self._counted(done, ending)
+            self._note(entries, sizes, start + len(ending), done)
+            return Written(done, error, short)
+        self._note(entries, sizes, start + len(ending), None)
         return Written(self._counted(done, ending), None, short)
+
+    def _note(self, entries: Sequence[Entry], sizes: Sequence[int], start: int, done: int | None) -> None:
+        """Remember where the lines are, ``done`` bytes of which (None: all) are in the file."""
+        if done is not None:
+            whole = 0
+            while whole < len(sizes) and done >= sizes[whole]:
+                done -= sizes[whole]
+                whole += 1
+            entries, sizes = entries[:whole], sizes[:whole]
+        self._index.extend([entry.uuid for entry in entries], sizes, start)
+
+    def erase(self, uuids: Sequence[str], bridges: Sequence[Bridge]) -> Erased:
+        """Take lines out of the file (:mod:`turnstream.sinks.transcript.tombstones`). Never raises."""
+        erased = erase(self.path, self._index, uuids, bridges, durable=self._durable)
+        self._fillers = self._fillers or erased.overwritten > 0
+        self._cut_off = self._cut_off or erased.cut > 0
+        return erased
 
     def _counted(self, done: int, ending: bytes) -> int:
         if done and ending:
@@ -188,11 +250,23 @@ class TranscriptFile:
             self._unended = True
 
     def close(self) -> None:
-        """Close the file, release the lock. Idempotent, never raises."""
+        """Close the file, write a small one anew without its fillers, release the lock. Idempotent, never raises."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with contextlib.suppress(OSError):
                 os.close(fd)
+        if (self._cut_off or self._fillers) and self._lock.held:
+            try:
+                size = os.stat(self.path, follow_symlinks=False).st_size
+                if not size:
+                    os.unlink(self.path)  # all was taken back: there is no session
+                elif self._fillers and size < MAX_COMPACTED:
+                    drop_fillers(self.path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                # They do no harm: readers skip them, and the next close or a prune takes them.
+                _log.warning("the fillers of %s stay: %s", self.path, error)
         self._lock.release()
 
     def _error(self, message: str, *, hint: str | None = None) -> TranscriptError:

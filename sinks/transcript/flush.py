@@ -6,12 +6,18 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
+from turnstream.messages.codec import decode_line
 from turnstream.messages.errors import TranscriptError
+from turnstream.sinks.transcript.chain import Bridge
 from turnstream.sinks.transcript.files import TranscriptFile, Written
-from turnstream.sinks.transcript.lazy import Entry, LazyQueue
+from turnstream.sinks.transcript.guards import Budget
+from turnstream.sinks.transcript.journal import Journal
+from turnstream.sinks.transcript.lazy import Entry
+from turnstream.sinks.transcript.sidefiles import SideFile
+from turnstream.sinks.transcript.tombstones import Erased
 from turnstream.sinks.transcript.worker import Worker
 
 __all__ = ["Flusher"]
@@ -26,18 +32,29 @@ _NEVER: Final = float("inf")
 
 
 class _Job:
-    """One write in flight."""
+    """One write in flight, or lines that are taken out of the file."""
 
-    __slots__ = ("data", "entries", "loop", "sizes", "written")
+    __slots__ = ("bridges", "data", "entries", "erased", "loop", "side_files", "sizes", "uuids", "written")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, data: bytearray, entries: list[Entry], sizes: list[int]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        entries: list[Entry],
+        data: bytearray,
+        sizes: list[int],
+        side_files: Sequence[SideFile] = (),
+        uuids: Sequence[str] = (),
+        bridges: Sequence[Bridge] = (),
     ) -> None:
         self.loop = loop
-        self.data = data
         self.entries = entries
+        self.data = data
         self.sizes = sizes
+        self.side_files = side_files
+        self.uuids = uuids
+        self.bridges = bridges
         self.written: Written | None = None
+        self.erased: Erased | None = None
 
 
 class Flusher:
@@ -47,9 +64,9 @@ class Flusher:
     are kept, a timer tries again, and so does everything that waits for them. One timer exists at a time.
 
     Args:
-        queue: what waits.
+        journal: what waits, and how lines are made of it.
         file: where it goes.
-        render: an entry's line, None if it is dropped; called when its turn comes.
+        budget: what of the limits is left.
         high_water: bytes in flight and ready to go, above which it is full.
         low_water: bytes below which it has room again; beyond it lines don't wait for their time.
         patience: seconds that a failing device holds the source before ``room`` raises; None: no limit.
@@ -62,6 +79,8 @@ class Flusher:
         writes: that succeeded, at least in part.
         write_errors: that failed.
         short_writes: that were cut back and tried again.
+        side_files: that were written.
+        erased: what became of lines that were taken back.
         error: the device's standing error.
         forced: entries up to this number go at once, whatever they are.
         hastened: entries up to this number don't wait for a time.
@@ -70,17 +89,18 @@ class Flusher:
 
     def __init__(
         self,
-        queue: LazyQueue,
+        journal: Journal,
         file: TranscriptFile,
-        render: Callable[[Entry], bytes | None],
+        budget: Budget,
         *,
         high_water: int,
         low_water: int,
         patience: float | None,
     ) -> None:
-        self._queue = queue
+        self._journal = journal
+        self._queue = journal.queue
         self._file = file
-        self._render = render
+        self._budget = budget
         self.begun = False
         self._high = high_water
         self._low = low_water
@@ -102,6 +122,8 @@ class Flusher:
         self.writes = 0
         self.write_errors = 0
         self.short_writes = 0
+        self.side_files = 0
+        self.erased = Erased()
         self.error: OSError | None = None
         self.forced = 0
         self.hastened = 0
@@ -115,7 +137,10 @@ class Flusher:
     @property
     def in_flight(self) -> int:
         """Bytes that the worker has."""
-        return len(self._job.data) if self._job is not None else 0
+        job = self._job
+        if job is None:
+            return 0
+        return len(job.data) + sum(len(file.data) for file in job.side_files)
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -192,10 +217,16 @@ class Flusher:
         queue = self._queue
         if not self.begun and not queue.members:
             return None
+        head = queue.head()
+        if head is not None and head.erases:
+            erasures = queue.take_erasures()
+            return _Job(loop, erasures, bytearray(), [], (), *self._journal.erasures(erasures))
         now = loop.time()
         # Over the low water mark nothing waits for a time: memory is dearer than a fresher usage.
         hastened = queue.last if queue.weight > self._low else self.hastened
-        render = self._render
+        journal = self._journal
+        render = journal.render
+        largest, group = self._budget.largest(), self._budget.group(_GROUP)
         entries: list[Entry] = []
         # Not a list of lines: short-lived ones reuse the same memory.
         data = bytearray()
@@ -203,23 +234,32 @@ class Flusher:
         for entry in queue.ready(now, self.forced, hastened):
             line = render(entry)
             if line is not None:
+                if len(line) > largest:
+                    line = journal.guarded(entry, line)
                 entries.append(entry)
                 data += line
                 sizes.append(len(line))
-                if len(data) >= _GROUP:
+                if len(data) >= group or journal.side_files:
                     break
+            elif entry.erases:
+                queue.put_back([entry])
+                break
         if not entries:
             return None
         if not self.begun and all(entry.message is None for entry in entries):
             # A file without a conversational record is no session.
             queue.put_back(entries)
             return None
-        return _Job(loop, data, entries, sizes)
+        return _Job(loop, entries, data, sizes, journal.take_side_files())
 
     def _write(self, job: _Job) -> None:
         # In the worker thread.
         try:
-            job.written = self._file.write(job.data)
+            if job.uuids:
+                job.erased = self._file.erase(job.uuids, job.bridges)
+                job.written = Written(0, job.erased.error, 0)
+            else:
+                job.written = self._file.write(job.data, job.entries, job.sizes, job.side_files)
         except Exception as error:  # noqa: BLE001 - e.g. no memory: the lines are kept like any others
             job.written = Written(0, OSError(errno.EIO, repr(error)), 0)
 
@@ -228,21 +268,30 @@ class Flusher:
         if self._job is not job or written is None:
             return
         self._job = None
-        kept = len(job.sizes)
-        if written.error is not None:
+        kept = len(job.entries)
+        if job.uuids:
+            kept = 0 if written.error is not None else kept
+        elif written.error is not None:
             done = written.done
             for at, size in enumerate(job.sizes):
                 if size > done:
                     kept = at  # the first one that isn't whole
                     break
                 done -= size
-        self.lines += kept
+        if job.erased is not None:
+            self.erased = self.erased.plus(job.erased)
+        else:
+            self.lines += kept
+            self.writes += kept > 0
         self.bytes += written.done
+        self._budget.used += written.done
         self.short_writes += written.short
-        self.writes += kept > 0
+        if job.side_files and written.error is None:
+            self.side_files += len(job.side_files)
+            self._budget.used += sum(len(file.data) for file in job.side_files)
         self.begun = self.begun or any(entry.message is not None for entry in job.entries[:kept])
         if written.error is not None:
-            self._queue.put_back(job.entries[kept:])
+            self._queue.put_back(filter(self._journal.still_wanted, job.entries[kept:]))
             self._on_device_error(written.error, len(job.entries) - kept)
         elif self.error is not None:
             self._recovered()
@@ -297,8 +346,15 @@ class Flusher:
 
     def pending(self) -> Sequence[object]:
         """The messages that aren't in the file yet."""
+        return tuple(
+            # Of what is rendered already only the line is left.
+            decode_line(self._journal.render(entry) or b"") if entry.plain else entry.message
+            for entry in self._waiting()
+        )
+
+    def _waiting(self) -> list[Entry]:
         in_flight = self._job.entries if self._job is not None else ()
-        return tuple(e.message for e in (*in_flight, *self._queue) if e.message is not None)
+        return [entry for entry in (*in_flight, *self._queue) if entry.message is not None]
 
     # -- waiting -----------------------------------------------------------------------------------------
 
@@ -395,10 +451,15 @@ class Flusher:
             "lines": self.lines,
             "bytes": self.bytes,
             "writes": self.writes,
-            "pending_lines": len(self.pending()),
+            "pending_lines": len(self._waiting()),
             "pending_bytes": self.in_flight + self._queue.weight,
             "write_errors": self.write_errors,
             "short_writes": self.short_writes,
+            "side_files": self.side_files,
+            "lines_cut": self.erased.cut,
+            "lines_overwritten": self.erased.overwritten,
+            "lines_bridged": self.erased.bridged,
+            "lines_to_erase_missing": self.erased.missing,
             "device_error": None if self.error is None else str(self.error),
         }
 

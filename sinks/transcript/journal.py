@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from turnstream.messages.errors import TranscriptError
@@ -12,19 +13,27 @@ from turnstream.messages.jsonvalue import dumps
 from turnstream.messages.types import (
     RESULT_TYPES,
     AssistantMessage,
+    AttachmentMessage,
     Message,
     OpaqueRecord,
-    SystemMessage,
     Tombstone,
     UserMessage,
     raw_of,
 )
-from turnstream.sinks.transcript.chain import Chain
-from turnstream.sinks.transcript.lazy import Entry, LazyQueue, OpenAnswer
-from turnstream.sinks.transcript.lines import Envelope
+from turnstream.operators.whole import WholeAnswer
+from turnstream.sinks.transcript.chain import Bridge, Chain
+from turnstream.sinks.transcript.compacting import is_boundary
+from turnstream.sinks.transcript.guards import Budget, TranscriptLimitError, stand_in
+from turnstream.sinks.transcript.lazy import RENDERED, Entry, LazyQueue, OpenAnswer
+from turnstream.sinks.transcript.lines import Envelope, logical_parent_of
 from turnstream.sinks.transcript.scan import Existing
+from turnstream.sinks.transcript.sidefiles import SideFile, Spiller
+from turnstream.sinks.transcript.tombstones import Tombstones
 
 __all__ = ["Journal", "Redact", "is_foreign", "is_member", "session_of"]
+
+# Bytes: an answer's line up to this is made when it comes, larger ones when they are written.
+_SMALL: Final = 64 * 1024
 
 Redact = Callable[[Message], Message | None]
 """Takes a message that is about to be written, returns what to write instead, None for nothing.
@@ -48,11 +57,15 @@ class Journal:
         title: the session's title, None for none.
         title_first: whether the title stands before the first member or behind it.
         keep: hold the members in ``messages`` instead of queueing them.
+        tombstones: what becomes of lines that are in the file.
+        spiller: takes large results out of messages; None: they stay.
+        budget: what of the limits is left.
 
     Attributes:
         chain: the members.
         queue: what waits to be written.
         messages: the members, with ``keep``.
+        side_files: what must be written before the lines that were rendered.
         counts: what happened to items that aren't plainly written.
     """
 
@@ -65,11 +78,15 @@ class Journal:
         title: str | None,
         title_first: bool,
         keep: bool,
+        tombstones: Tombstones = "erase",
+        spiller: Spiller | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.envelope = envelope
         self.chain = Chain()
         self.queue = LazyQueue()
         self.messages: list[Message] = []
+        self.side_files: list[SideFile] = []
         self.counts: dict[str, int] = dict.fromkeys(
             (
                 "duplicates",
@@ -80,6 +97,8 @@ class Journal:
                 "redacted_messages",
                 "redact_errors",
                 "unwritable_messages",
+                "records_over_limit",
+                "records_over_session_limit",
                 "loaded_records",
                 "loaded_bad_lines",
             ),
@@ -90,7 +109,12 @@ class Journal:
         self._title = title
         self._title_first = title_first
         self._keep = keep
-        self._refused: list[str] = []
+        self._append_tombstones = tombstones == "append"
+        self._spiller = spiller
+        self._budget = budget
+        self._spill_over: float = spiller.limit if spiller is not None else float("inf")
+        self._refused: Callable[[str, str], TranscriptError] | None = None
+        self._refusals = 0
 
     def go_on_with(self, existing: Existing) -> None:
         """Take over what the file holds."""
@@ -102,10 +126,19 @@ class Journal:
 
     # -- refusing ----------------------------------------------------------------------------------------
 
-    def refuse(self, count: str, why: str) -> None:
-        """Count something that isn't written and remember it for :meth:`report`."""
+    def refuse(self, count: str, why: str, **facts: Any) -> None:
+        """Count something that isn't written (as it is) and remember it for :meth:`report`.
+
+        Args:
+            count: the counter's name.
+            why: what happened.
+            facts: what a :class:`TranscriptLimitError` says; none if no limit was exceeded.
+        """
         self.counts[count] += 1
-        self._refused.append(why)
+        self._refusals += 1
+        if self._refused is None:
+            error: Callable[..., TranscriptError] = partial(TranscriptLimitError, **facts) if facts else TranscriptError
+            self._refused = lambda more, file: error(f"{why}{more}", file=file)
         if self.counts[count] == 1:
             _log.warning("session %s: %s", self.envelope.session_id, why)
 
@@ -115,10 +148,10 @@ class Journal:
         Raises:
             TranscriptError: something was, since the last report.
         """
-        refused, self._refused = self._refused, []
-        if refused:
-            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-            raise TranscriptError(f"{refused[0]}{more}", file=file)
+        refused, refusals = self._refused, self._refusals
+        self._refused, self._refusals = None, 0
+        if refused is not None:
+            raise refused(f" (and {refusals - 1} more)" if refusals > 1 else "", file)
 
     # -- queueing ----------------------------------------------------------------------------------------
 
@@ -153,6 +186,25 @@ class Journal:
             for one in (title, entry) if self._title_first else (entry, title):
                 self.queue.add(one)
 
+    def add_whole(self, whole: WholeAnswer, now: float) -> None:
+        """:meth:`add_new` the messages of an answer that came whole (:class:`AnswerItems`): it is over."""
+        answer = OpenAnswer(whole.template["id"], ended_at=now)
+        template = whole.template
+        if self._keep or self._title is not None or self._redact is not None or template.get("model") is None:
+            for message in whole.messages:
+                self.add_new(message, now, answer)
+            return
+        chain, queue, rest_of = self.chain, self.queue, self.envelope.plain_rest
+        for message, size in zip(whole.messages, whole.sizes, strict=True):
+            uuid = message.uuid
+            if chain.seen(uuid):
+                self.counts["duplicates"] += 1
+            elif uuid and message.timestamp and size < _SMALL and (rest := rest_of(message, uuid)) is not None:
+                # All but the parent is final: the line itself waits, not what it is made of.
+                queue.add_ended(Entry(RENDERED, now, uuid, chain.append(uuid), rest, answer, len(rest), plain=True))
+            else:
+                self.add(message, now, answer)
+
     def add_opaque(self, record: OpaqueRecord, now: float) -> None:
         """Queue a record that we don't model as it is, outside the chain."""
         line = raw_of(record)
@@ -163,7 +215,7 @@ class Journal:
             self.queue.add(Entry(None, now, line=line + b"\n"))
 
     def take_back(self, tombstone: Tombstone, now: float) -> None:
-        """Drop a queued member; for one that is in the file queue a record that says so. Unknown ones pass."""
+        """Drop a queued member; for one that is in the file queue that it be taken out. Unknown ones pass."""
         uuid = _uuid_of(tombstone.message)
         if uuid is None or not self.chain.remove(uuid):
             return
@@ -172,9 +224,24 @@ class Journal:
         elif self.queue.drop(uuid):
             self.counts["tombstones_queued"] += 1
         else:
-            # Interim (see Envelope.tombstone): also for what is being written right now.
+            # Also for what is being written right now: nothing overtakes it.
             self.counts["tombstones_on_disk"] += 1
-            self.queue.add(Entry(None, now, line=self.envelope.tombstone(uuid)))
+            if self._append_tombstones:
+                self.queue.add(Entry(None, now, line=self.envelope.tombstone(uuid)))
+            else:
+                self.queue.add(Entry(None, now, uuid))
+
+    def erasures(self, entries: Sequence[Entry]) -> tuple[list[str], list[Bridge]]:
+        """What is to be taken out of the file, and what may hang on it there."""
+        uuids = [entry.uuid for entry in entries]
+        return uuids, self.chain.bridges(set(uuids))
+
+    def still_wanted(self, entry: Entry) -> bool:
+        """Whether an entry that couldn't be written is to be tried again: not if it was taken back meanwhile."""
+        if entry.message is None or entry.uuid in self.chain:
+            return True
+        self.queue.cancel(entry.uuid)
+        return False
 
     # -- serializing -------------------------------------------------------------------------------------
 
@@ -183,14 +250,41 @@ class Journal:
         message = entry.message
         if message is None:
             return entry.line
+        if entry.plain:
+            return self.envelope.joined(self.chain.resolve(entry.before), entry.line)  # type: ignore[arg-type]
         try:
-            if message.__class__ is AssistantMessage and self._redact is None:
+            cls = message.__class__
+            if (cls is AssistantMessage or cls is AttachmentMessage) and self._redact is None:
                 return self.envelope.line(message, entry.uuid, self.chain.resolve(entry.before))
             return self._line(message, entry)
         except Exception as error:  # noqa: BLE001 - an object's own code; the other lines must go on
             self.chain.remove(entry.uuid)
             self.refuse("unwritable_messages", f"message {entry.uuid} can't be written: {error!r}")
             return None
+
+    def guarded(self, entry: Entry, line: bytes) -> bytes:
+        """What is written instead of a line that is larger than a limit."""
+        assert self._budget is not None
+        guard, limit = self._budget.exceeded(len(line))
+        shorter = stand_in(line, limit=limit, guard=guard)
+        if shorter is line:
+            return line  # it can't be shorter
+        record = f"record {entry.uuid}" if entry.uuid else "a record"
+        of = "a record" if guard == "record" else "the session"
+        self.refuse(
+            "records_over_limit" if guard == "record" else "records_over_session_limit",
+            f"{record} of {len(line):,} bytes was replaced by a stand-in: the limit of {of} is {limit:,} bytes",
+            guard=guard,
+            size=len(line),
+            limit=limit,
+            uuid=entry.uuid or None,
+        )
+        return shorter
+
+    def take_side_files(self) -> list[SideFile]:
+        """The side files of the lines that were rendered since."""
+        files, self.side_files = self.side_files, []
+        return files
 
     def _line(self, message: Message | None, entry: Entry) -> bytes | None:
         """The line of a member; parents are what is valid now (what hung on a dropped one is bridged)."""
@@ -200,14 +294,26 @@ class Journal:
             if message is None:
                 return None
         before = self.chain.resolve(entry.before)
-        if isinstance(message, SystemMessage) and message.subtype == "compact_boundary":
-            return self.envelope.line(message, entry.uuid, None, _logical_of(message) or before)
         parent = before
         if isinstance(message, UserMessage):
             source = message.source_tool_assistant_uuid
-            if source in self.chain and source != entry.uuid:
+            if source is not None and source in self.chain and source != entry.uuid:
                 parent = source  # a tool's result hangs on the message that asked
+                if source != before:
+                    self.chain.hang(entry.uuid, source)
+            if entry.weight > self._spill_over:
+                message = self._spilled(message)
+        elif is_boundary(message):
+            return self.envelope.line(message, entry.uuid, None, logical_parent_of(message) or before)
         return self.envelope.line(message, entry.uuid, parent)
+
+    def _spilled(self, message: UserMessage) -> UserMessage:
+        assert self._spiller is not None
+        spilled, files = self._spiller.spill(message)
+        if files and self._budget is not None and not self._budget.takes(sum(len(file.data) for file in files)):
+            return message  # no room for it anywhere: the guard makes a stand-in
+        self.side_files += files
+        return spilled
 
     def _redacted(self, message: Message, uuid: str) -> Message | None:
         assert self._redact is not None
@@ -250,11 +356,6 @@ def is_foreign(message: Any, session_id: str) -> bool:
         return False
     theirs = session_of(message)
     return theirs is not None and theirs != session_id
-
-
-def _logical_of(message: SystemMessage) -> str | None:
-    theirs = message.fields.get("logicalParentUuid") or (message.extra or {}).get("logicalParentUuid")
-    return theirs if isinstance(theirs, str) else None
 
 
 def _uuid_of(message: Any) -> str | None:

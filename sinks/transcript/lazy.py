@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 from turnstream.messages.texts import SYNTHETIC_MODEL
 from turnstream.messages.types import AssistantMessage, Message, SystemMessage, UserMessage
 
-__all__ = ["AFTER_END", "AT_LATEST", "Entry", "LazyQueue", "OpenAnswer", "weigh"]
+__all__ = ["AFTER_END", "AT_LATEST", "FRAME", "RENDERED", "Entry", "LazyQueue", "OpenAnswer", "weigh"]
 
 AFTER_END: Final = 0.1
 """Seconds from an answer's end until its lines go."""
@@ -26,7 +26,7 @@ AT_LATEST: Final = 5.0
 """Seconds after which a line goes, unless it is the newest of its open answer."""
 
 # What the envelope, ids and usage cost about, bytes.
-_FRAME: Final = 600
+FRAME: Final = 600
 # Enough to see a large payload; counting every leaf of it isn't the point.
 _LEAVES: Final = 4000
 
@@ -54,7 +54,8 @@ class Entry(Struct, eq=False):
 
     Attributes:
         message: the chain member that is serialized when its turn comes; None if ``line`` is ready.
-        uuid: the member's id, empty for other lines.
+        uuid: the member's id, empty for other lines. With neither message nor line: whose line in the file is
+            taken out.
         before: the member before it in the chain, as of now.
         line: a ready line with its line end.
         answer: the open answer it belongs to; only what isn't settled belongs to one.
@@ -63,6 +64,7 @@ class Entry(Struct, eq=False):
         seq: its number, counted over the queue's life.
         settled: nothing about it changes any more.
         dead: taken out of the queue.
+        plain: ``line`` is the end of the line, behind the parent, and ``message`` is :data:`RENDERED`.
     """
 
     message: Message | None
@@ -75,6 +77,12 @@ class Entry(Struct, eq=False):
     seq: int = 0
     settled: bool = False
     dead: bool = False
+    plain: bool = False
+
+    @property
+    def erases(self) -> bool:
+        """Whether it takes out a line that is in the file, instead of being one."""
+        return self.message is None and self.line is None
 
     def ripe_at(self) -> float | None:
         """When it may go, provided that all before it have gone; None: at an event that has no time yet."""
@@ -93,9 +101,9 @@ class Entry(Struct, eq=False):
         return at if newest else min(at, self.recorded_at + AT_LATEST)
 
 
-def is_settled(message: Message) -> bool:
+def is_settled(message: Any) -> bool:
     """Whether nobody updates the message in place: only what a stream made is (WIRE.md §1, accumulation)."""
-    if not isinstance(message, AssistantMessage):
+    if message.__class__ is not AssistantMessage:
         return True
     if message.is_aborted_mid_stream or message.is_api_error_message:
         return True
@@ -103,6 +111,10 @@ def is_settled(message: Message) -> bool:
     if getattr(message, "raw", None) is not None:
         return True
     return message.message.get("model") == SYNTHETIC_MODEL
+
+
+RENDERED: Final = AssistantMessage(message={}, uuid="", timestamp="")
+"""Stands for a member whose line is made but for its parent: that is smaller than the message, which goes."""
 
 
 class LazyQueue:
@@ -140,7 +152,7 @@ class LazyQueue:
         else:
             answer = entry.answer
             if answer is None:
-                entry.settled = is_settled(message)
+                entry.settled = message.__class__ is not AssistantMessage or is_settled(message)
             else:
                 answer.newest = entry
                 answer.has_lines = True
@@ -148,6 +160,15 @@ class LazyQueue:
             self.members += 1
         entry.weight = weight
         self.weight += weight
+        self._entries.append(entry)
+
+    def add_ended(self, entry: Entry) -> None:
+        """Queue a message of an answer that is over; its weight is known."""
+        self.last = entry.seq = self.last + 1
+        answer: Any = entry.answer
+        answer.newest = entry
+        self.members += 1
+        self.weight += entry.weight
         self._entries.append(entry)
 
     def put_back(self, entries: Iterable[Entry]) -> None:
@@ -174,6 +195,20 @@ class LazyQueue:
         if answer is not None and answer.newest is entry:
             answer.newest = next((e for e in reversed(self._entries) if e.answer is answer and not e.dead), None)
         return True
+
+    def cancel(self, uuid: str) -> None:
+        """The line that was to be taken out of the file never came there."""
+        entry = next((e for e in reversed(self._entries) if e.uuid == uuid and e.erases and not e.dead), None)
+        if entry is not None:
+            entry.dead = True
+            self._dead += 1
+
+    def take_erasures(self) -> list[Entry]:
+        """Take those next ones that take lines out of the file: they go together."""
+        taken: list[Entry] = []
+        while (entry := self.head()) is not None and entry.erases:
+            taken.append(self._entries.popleft())
+        return taken
 
     def head(self) -> Entry | None:
         """The next one to go."""
@@ -250,17 +285,43 @@ def weigh(message: Any) -> int:
             if content.__class__ is dict:
                 text = content.get("text")
                 if text.__class__ is str and len(content) == 2:
-                    return _FRAME + text.__sizeof__()
-                if content.get("type") == "tool_use":
-                    content = content.get("input")  # ids and names are short
-        return _FRAME + _weigh(content)
+                    return FRAME + text.__sizeof__()
+                return FRAME + _weigh_block(content)
+        return FRAME + _weigh(content)
     if cls is UserMessage:
-        total = _FRAME + _weigh(message.message.get("content"))
+        content = message.message.get("content")
+        if content.__class__ is list and len(content) == 1 and content[0].__class__ is dict:
+            total = FRAME + _weigh_block(content[0])
+        else:
+            total = FRAME + _weigh(content)
         output = message.tool_use_result
-        return total if output is UNSET else total + _weigh(output)
+        if output is UNSET:
+            return total
+        return total + (_weigh_block(output) if output.__class__ is dict else _weigh(output))
     if cls is SystemMessage:
-        return _FRAME + _weigh(message.content) + _weigh(message.fields)
-    return _FRAME + _weigh(getattr(message, "attachment", None))
+        total = FRAME if message.content is UNSET else FRAME + _weigh(message.content)
+        return total + _weigh_block(message.fields) if message.fields else total
+    attachment: Any = getattr(message, "attachment", None)
+    return FRAME + (_weigh_block(attachment) if attachment.__class__ is dict else 0)
+
+
+def _weigh_block(block: dict[Any, Any]) -> int:
+    """:meth:`_weigh` for what is most often weighed: a few keys, most of them texts."""
+    total = 0
+    for value in block.values():
+        cls = value.__class__
+        if cls is str:
+            total += value.__sizeof__()
+        elif cls is dict and len(value) < 16:
+            for inner in value.values():
+                cls = inner.__class__
+                if cls is str:
+                    total += inner.__sizeof__()
+                elif cls is dict or cls is list or cls is tuple:
+                    total += _weigh(inner)
+        elif cls is dict or cls is list or cls is tuple:
+            total += _weigh(value)
+    return total
 
 
 def _weigh(payload: Any) -> int:

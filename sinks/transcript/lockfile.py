@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +21,13 @@ __all__ = ["SessionLock"]
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
+_held: weakref.WeakSet[SessionLock] = weakref.WeakSet()
+
+
 class SessionLock:
     """``flock`` on ``.<name>.lock``. The transcript itself can't carry it: it may be replaced by a rename,
-    and ``lockf`` is lost when any descriptor of the file closes.
+    and ``lockf`` is lost when any descriptor of the file closes. The system gives it back when the process
+    ends, however that ends: a lock file that is left over locks nobody out.
 
     The lock file is removed on release, so whoever gets the lock makes sure that the file he locked is
     still the one at the path. Where there is no ``flock`` (Windows) nothing is locked.
@@ -36,6 +41,11 @@ class SessionLock:
         self._transcript = path
         self._fd: int | None = None
         self._pid = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether this process has it (or there are no locks on this system)."""
+        return fcntl is None or (self._fd is not None and self._pid == os.getpid())
 
     def acquire(self) -> None:
         """Take it, at once or not at all.
@@ -66,6 +76,7 @@ class SessionLock:
             os.close(fd)  # it was removed between our open and our lock
         self._fd = fd
         self._pid = os.getpid()
+        _held.add(self)
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{self._pid}\n".encode(), 0)
@@ -91,7 +102,8 @@ class SessionLock:
         fd, self._fd = self._fd, None
         if fd is None:
             return
-        # A forked child shares the lock: it must not give its parent's back, but the parent's end ends it.
+        _held.discard(self)
+        # A forked child shares the lock: it must not give its parent's back.
         if self._pid == os.getpid():
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -104,6 +116,16 @@ class SessionLock:
         # A writer that nobody closed must not lock the session for as long as the process lives.
         if self._fd is not None:
             self.release()
+
+
+def _let_go() -> None:
+    """A forked child drops its copies: a lock must not outlive its owner because a child of his lives on."""
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _owner(fd: int) -> str:

@@ -27,16 +27,22 @@ from turnstream.messages.types import (
     ResponseFailed,
     StreamNote,
     Tombstone,
+    UserMessage,
 )
 from turnstream.operators.batch import Batch
+from turnstream.operators.whole import AnswerItems, WholeAnswer
 from turnstream.sinks.base import Policy, SinkBase
 from turnstream.sinks.transcript.answers import AnswerTracker
+from turnstream.sinks.transcript.compacting import is_boundary, is_compaction, kept_first
 from turnstream.sinks.transcript.files import Durability, TranscriptFile
 from turnstream.sinks.transcript.flush import Flusher
+from turnstream.sinks.transcript.guards import Budget, Limits
 from turnstream.sinks.transcript.journal import Journal, Redact, is_foreign, is_member, session_of
 from turnstream.sinks.transcript.layout import is_session_id
 from turnstream.sinks.transcript.lazy import OpenAnswer
 from turnstream.sinks.transcript.lines import Envelope
+from turnstream.sinks.transcript.sidefiles import Spiller
+from turnstream.sinks.transcript.tombstones import Tombstones
 
 __all__ = ["TranscriptSink"]
 
@@ -53,8 +59,12 @@ class TranscriptSink(SinkBase):
     Progress, display and stream items are never written; records of types we don't know are written as
     they are, outside the chain. Assistant lines wait until their usage is final: until 100 ms after
     their answer's end, at most 5 s, but the newest line of an open answer waits for the end. What is
-    queued behind a waiting line waits with it. A line is *acknowledged* when ``record(…, wait=True)`` or
-    ``drain()`` has returned.
+    queued behind a waiting line waits with it, until the next request starts. A line is *acknowledged* when
+    ``record(…, wait=True)`` or ``drain()`` has returned.
+
+    A tombstone takes its message back: out of the queue, or out of the file. A compaction's boundary and
+    summary go at once, with all that was queued before. The results of tools that are large go to side
+    files, records over a limit are replaced by stand-ins (:class:`Limits`).
 
     Nothing is made on disk before the first chain member comes, or :meth:`open` is called. One writer a
     session, by a lock on ``.<name>.lock`` beside the file. Use it on one event loop; it may be made
@@ -73,6 +83,8 @@ class TranscriptSink(SinkBase):
         agent_id: the sub-agent's id.
         append: go on with a file that holds something.
         durability: what counts as written: ``flush`` survives the process, ``fsync`` the machine.
+        tombstones: ``erase`` takes lines out of the file, ``append`` adds a record that says so (an audit trail).
+        limits: how large lines, the session and results in lines may get.
         redact: see :data:`Redact`. A message for which it raises is not written.
         ids: makes ids of the session and of messages that have none.
         clock: for messages without a timestamp.
@@ -105,6 +117,8 @@ class TranscriptSink(SinkBase):
         agent_id: str | None = None,
         append: bool = False,
         durability: Durability = "flush",
+        tombstones: Tombstones = "erase",
+        limits: Limits | None = None,
         redact: Redact | None = None,
         ids: IdSource | None = None,
         clock: Clock = system_clock,
@@ -131,6 +145,9 @@ class TranscriptSink(SinkBase):
             agent_id=agent_id,
             clock=clock,
         )
+        limits = limits if limits is not None else Limits()
+        self._budget = Budget(limits)
+        spills = limits.tool_result
         self._journal = Journal(
             self._envelope,
             ids=ids,
@@ -139,14 +156,17 @@ class TranscriptSink(SinkBase):
             # Readers look for a title in the first 64 KiB, but for isSidechain in the first line.
             title_first=not is_sidechain,
             keep=not persist,
+            tombstones=tombstones,
+            spiller=Spiller(self.path, spills, self._envelope.json) if spills is not None else None,
+            budget=self._budget,
         )
         self._queue = self._journal.queue
         self._answers = AnswerTracker()
         self._file = TranscriptFile(self.path, append=append, durability=durability, sidechain=is_sidechain)
         self._flusher = Flusher(
-            self._queue,
+            self._journal,
             self._file,
-            self._journal.render,
+            self._budget,
             high_water=high_water,
             low_water=low_water,
             patience=device_patience,
@@ -189,6 +209,7 @@ class TranscriptSink(SinkBase):
                 )
             self._envelope.session_id = given or existing.session_id or self._envelope.session_id
             self._journal.go_on_with(existing)
+            self._budget.used = existing.size
             self._flusher.begun = len(existing.chain) > 0
         self._opened = True
 
@@ -206,6 +227,9 @@ class TranscriptSink(SinkBase):
         carrier: Any = batch
         if carrier.__class__ is Batch:
             key, items = carrier.key, carrier.items
+            if items.__class__ is AnswerItems and not self._answers.is_open(key):
+                self._take_whole(items.whole)
+                return
         else:
             key, items = None, carrier
         loop = now = None
@@ -225,6 +249,14 @@ class TranscriptSink(SinkBase):
         if now is not None:
             self._flusher.nudge(loop, now)
 
+    def _take_whole(self, whole: WholeAnswer) -> None:
+        loop = asyncio._get_running_loop()
+        now = loop.time() if loop is not None else time.monotonic()
+        if self._closed or not self._opened:
+            self._check_open()
+        self._journal.add_whole(whole, now)
+        self._flusher.nudge(loop, now)
+
     def _on_item(self, item: Any, cls: type[Any], key: Any, now: float) -> None:
         if cls is AssistantMessage:
             if item.extra is not None and is_foreign(item, self._envelope.session_id):
@@ -235,8 +267,22 @@ class TranscriptSink(SinkBase):
                 if self._closed or not self._opened:
                     self._check_open()
                 self._journal.add_new(item, now, answer)
-        elif cls is MessageStop or cls is ResponseFailed or cls is RequestStart:
+        elif cls is UserMessage:
+            if item.extra is not None and is_foreign(item, self._envelope.session_id):
+                self._refuse(item)
+            elif item.is_virtual is not True:
+                if self._closed or not self._opened:
+                    self._check_open()
+                self._journal.add_new(item, now, None)
+                if item.is_compact_summary is True:
+                    self._flusher.forced = self._queue.last
+        elif cls is MessageStop or cls is ResponseFailed:
             self._answers.end(key, now)
+        elif cls is RequestStart:
+            self._answers.end(key, now)
+            if item.attempt <= 1:
+                # What the model is told is in the file (a further attempt tells it nothing new).
+                self._flusher.hastened = self._queue.last
         elif cls is MessageStart:
             self._answers.start(item, key, now)
         elif cls is StreamNote:
@@ -266,6 +312,8 @@ class TranscriptSink(SinkBase):
         if self._closed or not self._opened:
             self._check_open()
         self._journal.add_new(message, now, answer)
+        if is_compaction(message):
+            self._flusher.forced = self._queue.last
 
     def on_error(self, error: Exception, /) -> None:
         """The run broke: nothing changes any more, so all that is queued goes."""
@@ -286,15 +334,30 @@ class TranscriptSink(SinkBase):
             TranscriptError: the message is another session's, the sink is closed, or the file can't be
                 opened.
         """
-        self._check_session(message)
-        self._take(message, self._flusher.now(), self._answer_of(message))
-        self._flusher.kick()
+        loop = asyncio._get_running_loop()
+        now = loop.time() if loop is not None else time.monotonic()
+        cls = message.__class__
+        if cls is AssistantMessage or cls is UserMessage:
+            one: Any = message
+            if one.extra is not None:
+                self._check_session(message)
+            if one.is_virtual is not True:
+                if self._closed or not self._opened:
+                    self._check_open()
+                self._journal.add_new(message, now, self._answers.of_given(one) if cls is AssistantMessage else None)
+                if is_compaction(message):
+                    self._flusher.forced = self._queue.last
+        else:
+            self._check_session(message)
+            self._take(message, now, None)
+        self._flusher.nudge(loop, now)
 
     async def record(self, messages: Iterable[Message], *, parent: str | None = None, wait: bool = True) -> str | None:
         """Write those of ``messages`` that the file doesn't hold.
 
         What is held already moves the pointer only where it stands before all new ones: the first new
-        message hangs on it, else on ``parent``, else on the last chain member.
+        message hangs on it, else on ``parent``, else on the last chain member. Behind a boundary that is
+        held, only what came after it does. What a new boundary preserves is written before it.
 
         Args:
             messages: the whole conversation, or its end.
@@ -310,17 +373,22 @@ class TranscriptSink(SinkBase):
                 (nothing is written then); the sink is closed; the device failed (the lines are kept).
         """
         messages = list(messages)
+        compacts = False
         for message in messages:
             self._check_session(message)
+            compacts = compacts or is_compaction(message)
         self._check_not_closed()
         if parent is not None or any(map(is_member, messages)):
             self.open()
         journal, chain = self._journal, self._journal.chain
+        if compacts:
+            messages = kept_first(messages, chain.seen)
         if parent is not None and not chain.seen(parent):
             raise TranscriptError(f"parent {parent} is neither in the transcript nor in its queue", file=str(self.path))
         pointer = chain.resolve(parent) if parent is not None else chain.pointer
         now = self._flusher.now()
         prefix = True
+        since: set[str] | None = None
         for message in messages:
             if not is_member(message):
                 self._take(message, now, None)
@@ -330,12 +398,19 @@ class TranscriptSink(SinkBase):
                     prefix = False
                 journal.add(message, now, self._answer_of(message))
                 pointer = chain.pointer
-            elif prefix and message.uuid in chain:  # type: ignore[union-attr]
-                pointer = message.uuid  # type: ignore[union-attr]
+            elif prefix:
+                uuid: str = message.uuid  # type: ignore[union-attr]
+                if uuid in (chain if since is None else since):
+                    pointer = uuid
+                    if is_boundary(message):
+                        # What was kept stands in the list behind the boundary, and in the file before it.
+                        since = chain.behind(uuid)
         if self._persist:
             if wait:
                 await self._flusher.written(self._queue.last)
             else:
+                if compacts:
+                    self._flusher.forced = self._queue.last
                 self._flusher.hastened = self._queue.last
                 self._flusher.kick()
         return chain.resolve(pointer)

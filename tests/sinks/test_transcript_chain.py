@@ -222,10 +222,10 @@ async def test_tombstoned_while_queued_is_never_written_nor_a_parent(tmp_path: P
 
 
 @virtual_time
-async def test_tombstoned_in_the_file_gets_a_record_and_the_pointer_goes_back(tmp_path: Path) -> None:
+async def test_with_an_audit_trail_a_tombstone_is_a_record_and_the_pointer_goes_back(tmp_path: Path) -> None:
     make = maker()
     path = tmp_path / "s.jsonl"
-    sink = TranscriptSink(path, session_id=SESSION)
+    sink = TranscriptSink(path, session_id=SESSION, tombstones="append")
     user, bad, after = make.user("1"), make.assistant("wrong"), make.user("2")
     await sink.record([user, bad])
     sink.append(Tombstone(message=bad))

@@ -372,6 +372,30 @@ async def test_fault_56_unknown_records_are_kept_verbatim_and_stay_out_of_the_ch
 
 
 @virtual_time
+async def test_fault_44_a_writer_goes_on_behind_a_last_line_that_was_cut_anywhere(tmp_path: Path) -> None:
+    make = maker()
+    path = tmp_path / "s.jsonl"
+    sink = TranscriptSink(path, session_id=SESSION)
+    first, second, third = make.user("1"), make.user("cut ✅"), make.user("3")
+    await sink.record([first, second])
+    await sink.aclose()
+    data = path.read_bytes()
+    start = data.index(b"\n") + 1
+    for cut in range(start, len(data) + 1):
+        path.write_bytes(data[:cut])
+        again = TranscriptSink(path, append=True)
+        await again.record([third])
+        await again.aclose()
+        after = path.read_bytes()
+        assert after.startswith(data[:cut]), "nothing of the cut line is lost"
+        lines = after.split(b"\n")
+        whole = cut >= len(data) - 1
+        assert json.loads(lines[-2])["uuid"] == third.uuid
+        assert json.loads(lines[-2])["parentUuid"] == (second.uuid if whole else first.uuid)
+        assert len(lines) == 3 + (cut > start)
+
+
+@virtual_time
 async def test_fault_59_messages_of_another_session_are_refused(tmp_path: Path) -> None:
     make = maker()
     path, other_path = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"

@@ -436,12 +436,12 @@ async def test_a_device_that_takes_no_whole_line_is_an_error_and_leaves_no_torn_
     sink = TranscriptSink(path)
     await sink.record([make.user("1")])
     before = path.read_bytes()
-    device = FaultyDevice(*[20] * 3)
+    device = FaultyDevice(*[20] * 4)
     monkeypatch.setattr(files, "_write", device)
     with pytest.raises(TranscriptError, match="1 lines"):
         await sink.record([make.user("2")])
     assert path.read_bytes() == before
-    assert len(device.calls) == 3
+    assert len(device.calls) == 4
     await sink.aclose()
     assert len(records(path)) == 2
 
@@ -725,3 +725,109 @@ async def test_a_cancelled_close_releases_everything(tmp_path: Path, monkeypatch
     await loop.run_in_executor(None, thread.join, 20)
     assert len(records(path)) == 1, "what was in flight ends by itself"
     TranscriptSink(path, append=True)
+
+
+OUTLIVED = """
+import asyncio, os, sys
+from turnstream.messages import MessageFactory
+from turnstream.sinks.transcript import TranscriptSink
+
+async def main():
+    make = MessageFactory()
+    sink = TranscriptSink(sys.argv[1])
+    await sink.record([make.user("1")])
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(told, b"x")
+        os.read(0, 1)  # lives on until the test ends
+        os._exit(0)
+    os.read(ready, 1)
+    print(child, flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="a system without fork")
+def test_a_killed_writers_lock_is_free_although_a_child_of_it_lives_on(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", OUTLIVED, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    child = int(writer.stdout.readline())
+    assert writer.wait(timeout=60) == -9
+    os.kill(child, 0)  # it lives
+    assert (tmp_path / ".s.jsonl.lock").exists()
+    sink = TranscriptSink(path, append=True)
+    asyncio.run(sink.record([maker().user("2")]))
+    asyncio.run(sink.aclose())
+    assert len(records(path)) == 2
+    assert list(tmp_path.iterdir()) == [path]
+    writer.communicate()  # the end of its input ends the child
+
+
+INTERRUPTED = """
+import asyncio, os, signal, sys, threading
+from turnstream.messages import MessageFactory
+from turnstream.sinks.transcript import TranscriptSink, files
+
+go = threading.Event()
+
+def stuck(fd, data):
+    print("stuck", flush=True)
+    go.wait()
+    return os.write(fd, data)
+
+async def main():
+    make = MessageFactory()
+    sink = TranscriptSink(sys.argv[1])
+    await sink.record([make.user("1")])
+    files._write = stuck
+    sink.append(make.user("2"))
+    # The first interrupt starts the drain, which hangs; the second one ends the process at once.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    await sink.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_after_a_second_interrupt_the_lock_file_is_left_and_locks_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    writer = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(path)], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"stuck\n"
+    with pytest.raises(TranscriptError, match=f"another writer .process {writer.pid}"):
+        TranscriptSink(path, append=True)
+    writer.send_signal(2)
+    writer.communicate(timeout=60)
+    assert writer.returncode == 130
+    assert (tmp_path / ".s.jsonl.lock").exists()
+    sink = TranscriptSink(path, append=True)
+    asyncio.run(sink.record([maker().user("3")]))
+    asyncio.run(sink.aclose())
+    assert [r["message"]["content"] for r in records(path)] == ["1", "3"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@virtual_time
+async def test_a_device_that_only_writes_short_says_why_to_the_write_behind_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As tmpfs does: it takes what fits, and says that it is full only to a write at its end."""
+    make = maker()
+    path = tmp_path / "s.jsonl"
+    sink = TranscriptSink(path)
+    first, second = make.user("1"), make.user("2")
+    monkeypatch.setattr(files, "_write", FaultyDevice(20, 20, 20, FULL))
+    with pytest.raises(TranscriptError, match="No space left on device"):
+        await sink.record([first])
+    assert path.read_bytes() == b""
+    # If there is room by then, it is the rest of the line.
+    monkeypatch.setattr(files, "_write", FaultyDevice(20, 20, 20))
+    await sink.record([second])
+    await sink.aclose()
+    assert uuids(path) == [first.uuid, second.uuid]

@@ -393,3 +393,26 @@ def test_weight_sees_large_payloads_wherever_they_are() -> None:
         assert wanted < weigh(answer.message(block)) < wanted + 2_000
     many = make.user([{"type": "text", "text": "y" * 10} for _ in range(10_000)])
     assert weigh(many) > 50_000
+
+
+@virtual_time
+async def test_when_a_request_starts_what_the_model_is_told_goes_at_once(tmp_path: Path) -> None:
+    """WIRE.md §3: tool results are queued, and the queue is drained before the next request."""
+    make = maker()
+    path = tmp_path / "s.jsonl"
+    sink = TranscriptSink(path)
+    asks, result = Answer(make), None
+    sink.on_next([make.user("go"), asks.start(), *asks.tool("t1"), *asks.end(77, "tool_use")])
+    result = make.tool_result("t1", "one", source=asks.messages[0])
+    sink.on_next([result])
+    sink.on_next([make.request_start()])
+    await asyncio.sleep(0.01)  # less than the 0.1 s from an answer's end
+    assert uuids(path)[-1] == result.uuid
+    # A further attempt tells the model nothing new: what the failed one left waits to be taken back.
+    failed = Answer(make, "msg_2")
+    sink.on_next([failed.start(), *failed.text("half"), *failed.fail(), make.request_start(2)])
+    await asyncio.sleep(0.05)
+    sink.on_next(failed.tombstones())
+    await sink.aclose()
+    assert uuids(path)[-1] == result.uuid
+    assert sink.statistics()["tombstones_queued"] == 1

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from transcripts import SESSION, Answer, maker, records
 
 import turnstream.sinks.transcript.lines as lines_module
-from turnstream.messages import AssistantMessage, OpaqueRecord, TranscriptError, UserMessage, decode_line
+from turnstream.messages import (
+    AssistantMessage,
+    AttachmentMessage,
+    OpaqueRecord,
+    SystemMessage,
+    TranscriptError,
+    UserMessage,
+    decode_line,
+)
 from turnstream.sinks.transcript import TranscriptSink
 from turnstream.sinks.transcript.lines import Envelope, own_version
 from turnstream.testing import virtual_time
@@ -308,3 +316,84 @@ def test_the_short_way_makes_the_same_bytes_as_the_general_one(
     short, long = (Envelope(session_id=SESSION, clock=lambda: 1.5, **options) for _ in range(2))
     assert short.line(message, uuid or "made", parent) == long.line(general, uuid or "made", parent)
     assert short.coerced == long.coerced
+
+
+_USER_OPTIONAL = [
+    name for name in UserMessage.__struct_fields__ if name not in ("message", "uuid", "timestamp", "extra")
+]
+
+
+@given(
+    body=st.dictionaries(_texts, _payloads, max_size=3),
+    uuid=_texts,
+    parent=st.none() | _texts,
+    timestamp=_texts,
+    optional=st.dictionaries(
+        st.sampled_from(_USER_OPTIONAL),
+        _payloads,
+    ),
+    constants=st.fixed_dictionaries({"git_branch": st.none() | _texts, "agent_id": st.none() | _texts, "cwd": _texts}),
+)
+def test_a_user_messages_short_way_makes_the_same_bytes_as_the_general_one(
+    body: dict[str, Any],
+    uuid: str,
+    parent: str | None,
+    timestamp: str,
+    optional: dict[str, Any],
+    constants: dict[str, Any],
+) -> None:
+    message = UserMessage(message=body, uuid=uuid, timestamp=timestamp, **optional)
+    general = msgspec.structs.replace(message, extra={})
+    options: dict[str, Any] = {"version": "1.0.0", "user_type": "external", "is_sidechain": False, **constants}
+    short, long = (Envelope(session_id=SESSION, clock=lambda: 1.5, **options) for _ in range(2))
+    assert short.line(message, uuid or "made", parent) == long.line(general, uuid or "made", parent)
+    assert short.coerced == long.coerced
+
+
+def test_a_tools_output_of_any_kind_costs_no_line() -> None:
+    """Not even one whose comparison or text raises."""
+
+    class Hostile:
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError("compared")
+
+        def __str__(self) -> str:
+            raise RuntimeError("shown")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    options: dict[str, Any] = {"version": "1.0.0", "user_type": "external", "is_sidechain": False}
+    options |= {"git_branch": None, "agent_id": None, "cwd": "/w"}
+    envelope = Envelope(session_id=SESSION, clock=lambda: 1.5, **options)
+    message = UserMessage(message={"content": "x"}, uuid="u", timestamp="t", tool_use_result={"a": Hostile()})
+    assert json.loads(envelope.line(message, "u", None))["toolUseResult"] == {"a": "(Hostile)"}
+
+
+@given(
+    attachment=st.dictionaries(_texts, _payloads, max_size=3),
+    subtype=st.none() | _texts,
+    content=_payloads,
+    fields=st.dictionaries(_texts | st.sampled_from(["cwd", "level", "message", "uuid", "x"]), _payloads, max_size=3),
+    level=st.none() | _texts,
+    is_meta=st.none() | st.booleans(),
+    parent=st.none() | _texts,
+)
+def test_the_short_ways_of_notices_and_attachments_make_the_same_bytes(
+    attachment: dict[str, Any],
+    subtype: str | None,
+    content: Any,
+    fields: dict[str, Any],
+    level: str | None,
+    is_meta: bool | None,
+    parent: str | None,
+) -> None:
+    options: dict[str, Any] = {"version": "1.0.0", "user_type": "external", "is_sidechain": False}
+    options |= {"git_branch": None, "agent_id": "a1", "cwd": "/w"}
+    notice = SystemMessage(
+        subtype=subtype, uuid="u", timestamp="t", content=content, level=level, is_meta=is_meta, fields=fields
+    )
+    for message in (AttachmentMessage(attachment=attachment, uuid="u", timestamp="t"), notice):
+        short, long = (Envelope(session_id=SESSION, clock=lambda: 1.5, **options) for _ in range(2))
+        general = msgspec.structs.replace(message, extra={})
+        assert short.line(message, "u", parent) == long.line(general, "u", parent)
+        assert short.coerced == long.coerced

@@ -12,7 +12,7 @@ from harness import run
 from transcripts import SESSION, Answer, maker, records
 
 from turnstream.messages import TranscriptError
-from turnstream.sinks.transcript import TranscriptSink, project_slug, session_path
+from turnstream.sinks.transcript import Limits, TranscriptLimitError, TranscriptSink, project_slug, session_path
 from turnstream.testing import run_virtual
 
 sdk = pytest.importorskip("claude_agent_sdk")
@@ -228,3 +228,98 @@ def test_ids_are_validated_before_they_become_paths() -> None:
     for agent in ("../x", "", "a/b", "a" * 200, ".hidden", "a\n"):
         with pytest.raises(TranscriptError, match="agent id"):
             session_path("/root", "/cwd", SESSION, agent_id=agent)
+
+
+def odd_session(path: Path, cwd: Path, close: bool = True) -> tuple[TranscriptSink, list[Any]]:
+    """A session with everything a writer may have to do: fillers, bridged lines, side files, a stand-in."""
+    make = maker()
+    user, bad, good = make.user("What is it?"), make.assistant("wrong"), make.user("Go on")
+    answer, last = Answer(make, "msg_1"), make.user("Thanks")
+    result = make.tool_result("toolu_1", "line\n" * 9000, tool_use_result={"stdout": "line\n" * 9000, "stderr": ""})
+    huge = make.user("start of a huge paste " + "x" * 300_000)
+    sink = TranscriptSink(path, cwd=str(cwd), title="Odd", limits=Limits(tool_result=5_000, record=100_000))
+
+    async def go() -> None:
+        await sink.record([user, bad, good])
+        sink.append(make.tombstone(bad))
+        sink.on_next([answer.start(), *answer.tool("toolu_1"), *answer.end(77, "tool_use")])
+        await sink.record([result])
+        sink.append(huge)
+        sink.append(last)
+        with pytest.raises(TranscriptLimitError):
+            await sink.drain()
+        if close:
+            await sink.aclose()
+
+    run_virtual(go())
+    return sink, [user, good, *answer.messages, result, huge, last]
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_readers_skip_fillers_and_read_previews_and_stand_ins(
+    root: Path, cwd: Path, capsys: pytest.CaptureFixture[str], close: bool
+) -> None:
+    path = session_path(root, cwd, SESSION)
+    sink, expected = odd_session(path, cwd, close)
+    assert any(record["type"] == "tombstone-filler" for record in records(path)) is not close
+    wanted = [message.uuid for message in expected]
+    (info,) = sdk.list_sessions(directory=str(cwd))
+    assert (info.summary, info.first_prompt) == ("Odd", "What is it?")
+    found = sdk.get_session_messages(SESSION, directory=str(cwd))
+    assert [m.uuid for m in found] == wanted
+    assert found[3].message["content"][0]["content"].startswith("line\nline\n")
+    assert found[4].message["content"].startswith("start of a huge paste")
+    loaded = load_transcript(path)
+    said = capsys.readouterr().out
+    assert "error" not in said.lower(), said
+    assert [e.uuid for e in loaded if e.type in ("user", "assistant")] == wanted
+    parents = {e.uuid: e.parentUuid for e in loaded if e.type in ("user", "assistant")}
+    assert list(parents.values()) == [None, *wanted[:-1]]
+    assert {e.message.id: e.message.usage.output_tokens for e in loaded if e.type == "assistant"} == {"msg_1": 77}
+    if not close:
+
+        async def end() -> None:
+            await sink.aclose()
+
+        run_virtual(end())
+
+
+def test_readers_skip_the_records_of_an_audit_trail(root: Path, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make = maker()
+    user, bad, after = make.user("1"), make.assistant("wrong"), make.user("2")
+    path = session_path(root, cwd, SESSION)
+    sink = TranscriptSink(path, tombstones="append")
+
+    async def go() -> None:
+        await sink.record([user, bad])
+        sink.append(make.tombstone(bad))
+        await sink.record([after])
+        await sink.aclose()
+
+    run_virtual(go())
+    assert [m.uuid for m in sdk.get_session_messages(SESSION, directory=str(cwd))] == [user.uuid, after.uuid]
+    assert {user.uuid, after.uuid} <= {e.uuid for e in load_transcript(path) if e.type in ("user", "assistant")}
+    assert "error" not in capsys.readouterr().out.lower()
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_claude_code_transcripts_reads_and_renders_every_message(root: Path, cwd: Path, close: bool) -> None:
+    reader = pytest.importorskip("claude_code_transcripts")
+    path = session_path(root, cwd, SESSION)
+    sink, expected = odd_session(path, cwd, close)
+    lines = reader.parse_session_file(path)["loglines"]
+    assert [(line["type"], line["timestamp"]) for line in lines] == [
+        ("assistant" if hasattr(message, "request_id") else "user", message.timestamp) for message in expected
+    ]
+    assert reader.get_session_summary(path) == "What is it?"
+    reader.generate_html(path, root / "html")
+    page = (root / "html" / "page-001.html").read_text(encoding="utf-8")
+    for text in ("What is it?", "Go on", "more characters are in", "more characters left out", "Thanks"):
+        assert text in page
+    assert "wrong" not in page
+    if not close:
+
+        async def end() -> None:
+            await sink.aclose()
+
+        run_virtual(end())
