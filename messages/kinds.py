@@ -18,7 +18,7 @@ from turnstream.messages.types import (
     UserMessage,
 )
 
-__all__ = ["UserKind", "UserPurpose", "kind_of", "needs_response", "purpose_of"]
+__all__ = ["UserKind", "UserPurpose", "holds_result", "kind_of", "needs_response", "purpose_of"]
 
 UserKind = Literal["tool_result", "virtual", "compact_summary", "meta", "human"]
 """The five kinds of WIRE.md §2; only ``human`` is a turn of the user."""
@@ -58,7 +58,7 @@ def kind_of(message: UserMessage) -> UserKind:
     Only ``human`` is a turn of the user (WIRE.md §2), unless it is one of the fixed texts
     (:func:`~turnstream.messages.is_synthetic`), which are never counted as speech; see :func:`purpose_of`.
     """
-    if _holds_result(message.message.get("content")):
+    if holds_result(message.message.get("content")):
         return "tool_result"
     if message.is_virtual:
         return "virtual"
@@ -67,7 +67,8 @@ def kind_of(message: UserMessage) -> UserKind:
     return "meta" if message.is_meta else "human"
 
 
-def _holds_result(content: Any) -> bool:
+def holds_result(content: Any) -> bool:
+    """Whether a message's ``content`` holds a ``tool_result`` block."""
     return isinstance(content, list) and any(isinstance(b, dict) and b.get("type") == "tool_result" for b in content)
 
 
@@ -77,7 +78,7 @@ def purpose_of(message: UserMessage) -> UserPurpose:
     ``tool_result`` goes first: a message that holds any result is one, whatever text stands beside it.
     """
     content = message.message.get("content")
-    if _holds_result(content):
+    if holds_result(content):
         return "tool_result"
     if message.is_compact_summary:
         return "compact_summary"

@@ -1,6 +1,7 @@
 """Stages and operators: Observable → Observable, no I/O."""
 
 from turnstream.operators.accumulate import NormalizeBlock, accumulate
+from turnstream.operators.aws import decode_aws
 from turnstream.operators.batch import Batch, StreamKey
 from turnstream.operators.bridge import batched, coalesce, each
 from turnstream.operators.decode import decode
@@ -28,6 +29,7 @@ __all__ = [
     "batched",
     "coalesce",
     "decode",
+    "decode_aws",
     "decode_ndjson",
     "decode_sse",
     "each",

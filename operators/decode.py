@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
+from turnstream.messages.errors import TurnstreamError
 from turnstream.messages.types import StreamNote
+from turnstream.operators.aws import AWSDecoder, looks_like_aws
 from turnstream.operators.frames import ServerSentEvent
 from turnstream.operators.ndjson import NDJSONDecoder
 from turnstream.operators.sse import MAX_EVENT_BYTES, SSEDecoder
@@ -26,8 +28,8 @@ _LONGEST_WAIT: Final = 64 * 1024
 class Decoder:
     """The stage: waits for the first byte that tells, then hands all bytes to the right decoder.
 
-    A JSON body starts with ``{``; everything else is read as an event stream (which says so, with a
-    note of kind ``not_sse``, when it holds none).
+    A JSON body starts with ``{``, an AWS event stream with a length, whose first byte is zero; everything
+    else is read as an event stream (which says so, with a note of kind ``not_sse``, when it holds none).
     """
 
     def __init__(
@@ -53,6 +55,11 @@ class Decoder:
             return inner.feed(batch)
         self._kept.extend(batch)
         head = b"".join(self._kept)
+        if head[:1] == b"\0" and (is_aws := looks_like_aws(head)) is not False:
+            if is_aws is None:
+                self._kept = [head]
+                return ()
+            return self._choose_aws().feed((head,))
         rest = head.removeprefix(_BOM).lstrip()
         if (not rest or _BOM.startswith(head)) and len(head) <= _LONGEST_WAIT:
             # Nothing but white space (or half a BOM) yet.
@@ -67,6 +74,14 @@ class Decoder:
             self._inner = _AfterBOM(NDJSONDecoder(max_event_bytes=self._limit, strict=self._strict), head)
         else:
             self._inner = SSEDecoder(final=self._final, max_event_bytes=self._limit, strict=self._strict)
+        return self._inner
+
+    def _choose_aws(self) -> Stage[bytes, Any]:
+        self._kept = []
+        try:
+            self._inner = AWSDecoder(strict=self._strict)
+        except TurnstreamError as error:
+            self._inner = _Unreadable(error)
         return self._inner
 
     def flush(self) -> Sequence[ServerSentEvent | StreamNote | Fault]:
@@ -87,6 +102,23 @@ class Decoder:
             inner = self._choose(head, False)
             before = inner.feed((head,))
         return [*before, *(inner.flush() if error is None else inner.fail(error))]
+
+
+class _Unreadable:
+    """Says once why nothing can be read."""
+
+    def __init__(self, error: TurnstreamError) -> None:
+        self._said: tuple[Fault, ...] = (Fault(error),)
+
+    def feed(self, batch: Sequence[bytes], /) -> Sequence[Any]:
+        said, self._said = self._said, ()
+        return said
+
+    def flush(self) -> Sequence[Any]:
+        return ()
+
+    def fail(self, error: Exception, /) -> Sequence[Any]:
+        return ()
 
 
 class _AfterBOM:
@@ -117,7 +149,7 @@ def decode(
     max_event_bytes: int = MAX_EVENT_BYTES,
     strict: bool = False,
 ) -> Operator[bytes, ServerSentEvent | StreamNote]:
-    """Bytes of any container become server-sent events: SSE, NDJSON, wrapped NDJSON, one JSON message.
+    """Bytes of any container become server-sent events: SSE, NDJSON, wrapped NDJSON, one JSON message, AWS frames.
 
     Args:
         content_type: the response's, where known; the first byte decides where it says more.

@@ -134,7 +134,7 @@ class EventParser:
 
     def flush(self) -> Sequence[StreamEvent | StreamNote | Fault]:
         """Give out what is held back."""
-        return self._release(None)
+        return self._release(None) if self._held else ()
 
     def fail(self, error: Exception, /) -> Sequence[StreamEvent | StreamNote | Fault]:
         """Give out what is held back."""

@@ -13,6 +13,7 @@ from turnstream.messages.errors import (
     NotAStreamError,
     ProtocolError,
     SourceError,
+    StreamIdleTimeout,
     TransportError,
     TurnstreamError,
 )
@@ -110,6 +111,8 @@ def as_exception(failed: ResponseFailed, *, file: str | None = None) -> Turnstre
         return EmptyStreamError(message, **where)
     if kind == "transport_error":
         return TransportError(message, retryable=bool(error.get("retryable")), **where)
+    if kind == "stream_idle_timeout":
+        return StreamIdleTimeout(message, **where)
     if kind == "source_error":
         return SourceError(message, **where)
     return IncompleteStreamError(message, **where)

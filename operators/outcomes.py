@@ -49,7 +49,9 @@ class OutcomeTracker:
     def feed(self, items: Sequence[Any]) -> None:
         """Take the items of one batch."""
         if items.__class__ is AnswerItems:
-            self._settle()
+            # From start to end, with its message_stop.
+            if self._stopped:
+                self.complete += 1
             self._open = False
             self._stopped = True
             return

@@ -33,7 +33,7 @@ from turnstream.operators.blocks import KINDS
 __all__ = ["AnswerItems", "WholeAnswer", "read_whole"]
 
 
-class WholeAnswer(msgspec.Struct, eq=False):
+class WholeAnswer(msgspec.Struct, eq=False, gc=False):
     """What it comes to.
 
     Attributes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnstream.bridges import to_async_iterable
     from turnstream.composition import Pipeline, Run, RunOutcome
-    from turnstream.flow import AsyncSink, buffered, map_async
+    from turnstream.flow import AsyncSink, Clocks, buffered, map_async
     from turnstream.messages import TurnstreamError
     from turnstream.operators import (
         Batch,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from turnstream.sinks import MetricsSink, Sink, SinkBase, TranscriptSink, UISink
     from turnstream.sinks.transcript.reading import resume
     from turnstream.sources import (
+        FallBack,
         Source,
         decode_transcript,
         from_async_iterable,
@@ -44,11 +45,15 @@ if TYPE_CHECKING:
         from_stdin,
         from_transcript,
         in_turn,
+        resilient,
+        shared_session,
     )
 
 __all__ = [
     "AsyncSink",
     "Batch",
+    "Clocks",
+    "FallBack",
     "LoopScheduler",
     "MetricsSink",
     "Operator",
@@ -83,16 +88,18 @@ __all__ = [
     "normalize_for_api",
     "parse_events",
     "request_messages",
+    "resilient",
     "resume",
     "run_stages",
     "settle",
+    "shared_session",
     "to_async_iterable",
 ]
 
 _HOMES = {
     "turnstream.bridges": ("to_async_iterable",),
     "turnstream.composition": ("Pipeline", "Run", "RunOutcome"),
-    "turnstream.flow": ("AsyncSink", "buffered", "map_async"),
+    "turnstream.flow": ("AsyncSink", "Clocks", "buffered", "map_async"),
     "turnstream.messages": ("TurnstreamError",),
     "turnstream.operators": (
         "Batch",
@@ -114,6 +121,7 @@ _HOMES = {
     "turnstream.sinks": ("MetricsSink", "Sink", "SinkBase", "TranscriptSink", "UISink"),
     "turnstream.sinks.transcript.reading": ("resume",),
     "turnstream.sources": (
+        "FallBack",
         "Source",
         "decode_transcript",
         "from_async_iterable",
@@ -124,6 +132,8 @@ _HOMES = {
         "from_stdin",
         "from_transcript",
         "in_turn",
+        "resilient",
+        "shared_session",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

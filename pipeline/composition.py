@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overloa
 
 import msgspec
 
+from turnstream.flow.beside import LISTENER
 from turnstream.flow.credits import Credits, collecting
 from turnstream.flow.patience import STALL_TIMEOUT, wait_for_room
 from turnstream.messages.errors import AbortedError, SinkError, TurnstreamError
@@ -239,6 +240,8 @@ class Run:
     def start(self) -> None:
         """Subscribe and begin to pull; called by entering the pipeline."""
         self._loop = loop = asyncio.get_running_loop()
+        # In the pump's context, and in that of what operators start: how a live source is heard beside its batches.
+        listening = LISTENER.set(self._tee)
         with collecting() as self._credits:
             self._observer, self._subscription = self._connect()
         self._fulls = (
@@ -246,6 +249,7 @@ class Run:
             *(credits.full for credits in self._credits),
         )
         self._pump = loop.create_task(self._pull(), name="turnstream-pump")
+        LISTENER.reset(listening)
 
     def _connect(self) -> tuple[Any, Any]:
         """Attach everything, then nothing flows until the pump pushes."""

@@ -135,6 +135,21 @@ class Tee:
         if self._queue and not self._busy and not self.done:
             self.on_next(self._queue.popleft())
 
+    def tell(self, item: Any) -> None:
+        """Hand an item to every sink that came beside the stream: now, or behind the batch that is on its way."""
+        self.on_next(Batch((item,), asyncio.get_running_loop().time()))
+
+    def tell_first_byte(self, at: float) -> None:
+        """Say to the sinks that want to know it (they have a ``first_byte``) that an answer begins to come."""
+        for sink in list(self._sinks):
+            first_byte = getattr(sink, "first_byte", None)
+            if first_byte is not None and not self.done:
+                try:
+                    first_byte(at)
+                except _FAULTS as error:
+                    self._detach(sink, error)
+        self._flush()
+
     def on_error(self, error: Exception) -> None:
         """The stream broke: sinks learn it; an abort is a completion (it was wanted)."""
         self._end(error)

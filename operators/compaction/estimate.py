@@ -17,6 +17,7 @@ from turnstream.messages import (
     SystemMessage,
     UserMessage,
 )
+from turnstream.messages.kinds import holds_result
 from turnstream.operators.compaction.boundary import (
     after_boundary,
     is_compact_boundary,
@@ -48,6 +49,8 @@ _IMAGE: Final = 1_600 * CHARACTERS_PER_TOKEN
 _PAGE: Final = 3_000 * CHARACTERS_PER_TOKEN
 _PAGE_BASE64: Final = 100_000
 _SCALAR: Final = 4
+# A usage says no more tokens than this; the sum of greater numbers may have more digits than can be written.
+_MOST: Final = 1 << 53
 
 # Not the model's to read, or not counted as input.
 _WEIGHTLESS: Final = frozenset({"type", "id", "tool_use_id", "signature", "cache_control", "media_type"})
@@ -127,7 +130,7 @@ def usage_tokens(message: AssistantMessage) -> int:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else 0
 
 
 def estimate_tokens(messages: Sequence[QueryItem]) -> int:
@@ -205,10 +208,7 @@ def answer_start(context: Sequence[Any], last: int) -> int:
 
 def has_results(message: UserMessage) -> bool:
     """Whether a user message holds a ``tool_result``."""
-    content = message.message.get("content")
-    return isinstance(content, list) and any(
-        isinstance(block, dict) and block.get("type") == "tool_result" for block in content
-    )
+    return holds_result(message.message.get("content"))
 
 
 def _saved_before(context: Sequence[Any], first: int, position: int) -> int:

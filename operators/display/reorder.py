@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, overload
 
 from turnstream.messages.events import MessageStart
+from turnstream.messages.kinds import holds_result
 from turnstream.messages.types import AssistantMessage, RequestStart, SystemMessage, UserMessage
 from turnstream.operators.display.parts import PASSING, Item, Role, answer_of, role_of
 from turnstream.operators.stage import Fault, Operator, lift, run_stages
@@ -78,7 +79,7 @@ class ReorderToolGroups:
         if cls is AssistantMessage:
             return answer_of(item) != self._answer
         if cls is UserMessage:
-            return not item.is_meta and not _has_result(item)
+            return not item.is_meta and not holds_result(item.message.get("content"))
         if cls is MessageStart:
             return not isinstance(item.message, dict) or item.message.get("id") != self._answer
         return cls is RequestStart or (cls is SystemMessage and item.subtype == "compact_boundary")
@@ -128,11 +129,6 @@ def _reordered(items: list[Any]) -> list[Any]:
 
 def _place_of(member: tuple[int, Any]) -> int:
     return member[0]
-
-
-def _has_result(message: UserMessage) -> bool:
-    content = message.message.get("content")
-    return isinstance(content, list) and any(isinstance(b, dict) and b.get("type") == "tool_result" for b in content)
 
 
 @overload

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from turnstream.messages import SYNTHETIC_TEXTS
 
 __all__ = ["blocks_of", "lost_items", "only_synthetic"]
 
 Block = dict[str, Any]
+
+_THINKING: Final = ("thinking", "redacted_thinking")
 
 
 def blocks_of(content: Any) -> list[Block]:
@@ -35,12 +37,15 @@ def lost_items(content: Any) -> int:
 
 
 def only_synthetic(content: Any) -> bool:
-    """Whether all that ``content`` says are texts that stand in for speech; blank texts say nothing."""
+    """Whether all that ``content`` says are texts that stand in for speech; blank texts and thinking say nothing."""
     found = False
     for item in content if content.__class__ is list else (content,):
         text = item
         if item.__class__ is dict:
-            if item.get("type") != "text":
+            kind = item.get("type")
+            if kind in _THINKING:
+                continue
+            if kind != "text":
                 return False
             text = item.get("text")
         if isinstance(text, str):

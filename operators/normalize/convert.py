@@ -84,7 +84,7 @@ class ConvertContext:
             blocks = blocks_of(said.content)
             if blocks and not only_synthetic(blocks):
                 return _user(item, blocks, meta=said.meta)
-        elif said is not None and said.strip():
+        elif isinstance(said, str) and said.strip():
             return _user(item, [{"type": "text", "text": reminder(said)}], meta=True)
         self._drop(item, f"the attachment of type {kind!r}", "it holds nothing for the model")
         return None

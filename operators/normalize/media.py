@@ -137,11 +137,16 @@ def _webp(raw: bytes) -> tuple[int, int] | None:
 
 
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-_COUNT: Final = re.compile(rb"/Type\s*/Pages\b[^>]{0,400}?/Count\s+(\d+)|/Count\s+(\d+)[^>]{0,400}?/Type\s*/Pages\b")
+# Digits up to a number that no document comes to: int() refuses more than 4,300 of them.
+_COUNT: Final = re.compile(
+    rb"/Type\s*/Pages\b[^>]{0,400}?/Count\s+(\d{1,9})|/Count\s+(\d{1,9})\d*[^>]{0,400}?/Type\s*/Pages\b"
+)
 _OBJECT_STREAM: Final = re.compile(rb"/Type\s*/ObjStm\b.{0,400}?stream\r?\n", re.DOTALL)
 _TAIL: Final = re.compile(rb"startxref\s+\d+\s+%%EOF")
 _TAIL_BYTES: Final = 4096
 _UNPACKED: Final = 4 * 1024 * 1024
+_PACKED: Final = 1024 * 1024
+"""Of each object stream so much is looked at: zlib copies what follows a stream's end."""
 
 
 def _pdf(raw: bytes) -> Pdf | None:
@@ -152,7 +157,8 @@ def _pdf(raw: bytes) -> Pdf | None:
         # Newer files keep their page objects in compressed streams.
         for found in _OBJECT_STREAM.finditer(raw):
             try:
-                pages += _pages(zlib.decompressobj().decompress(raw[found.end() :], _UNPACKED))
+                packed = raw[found.end() : found.end() + _PACKED]
+                pages += _pages(zlib.decompressobj().decompress(packed, _UNPACKED))
             except zlib.error:
                 continue
     return Pdf(pages)

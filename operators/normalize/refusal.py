@@ -13,7 +13,7 @@ DOCUMENT: Final = "document"
 
 # messages.58.content.2.image.source.base64: … · messages.168.content.0.tool_result.content.1.image.source.base64: …
 _PLACE: Final = re.compile(
-    r"messages\.(\d+)\.content\.(\d+)(?:(?:\.tool_result)?\.content\.(\d+))?((?:\.[A-Za-z_0-9]+)*)"
+    r"messages\.(\d{1,9})\.content\.(\d{1,9})(?:(?:\.tool_result)?\.content\.(\d{1,9}))?((?:\.[A-Za-z_0-9]+)*)"
 )
 _TOO_LARGE: Final = re.compile(
     r"request_too_large|request (?:exceeds the maximum|is too large|too large|entity too large)|payload too large",

@@ -53,7 +53,11 @@ def _mcp_result(block: Block, say: Say) -> Block:
     content = block["content"]
     items = content if isinstance(content, list) else [] if content is None else [content]
     texts = [text for item in items if (text := _text(item)) is not None]
-    if isinstance(content, list) and len(texts) == len(items) and all(a is b for a, b in zip(texts, items, strict=True)):
+    if (
+        isinstance(content, list)
+        and len(texts) == len(items)
+        and all(a is b for a, b in zip(texts, items, strict=True))
+    ):
         return block
     say("mended an MCP result's content", "it is texts that aren't blank")
     return {**block, "content": texts}

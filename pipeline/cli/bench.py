@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from turnstream.bench import GROWTH, TRANSCRIPT, make_workload, render, run
+from turnstream.bench import GROWTH, LIVE, TRANSCRIPT, make_workload, render, run
 from turnstream.cli import EXIT_COMPLETE, EXIT_FAILED, EXIT_USAGE
 
 __all__ = ["bench"]
@@ -28,7 +28,7 @@ def bench(options: argparse.Namespace) -> int:
         if not names:
             raise ValueError("--workload names none")
         for name in names:
-            if name not in (GROWTH, TRANSCRIPT):
+            if name not in (GROWTH, LIVE, TRANSCRIPT):
                 make_workload(name, scale=0)
     except ValueError as error:
         _say(str(error))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnstream.cli.reading import is_sidechain
+from turnstream.messages.kinds import holds_result
 from turnstream.messages.types import AssistantMessage, AttachmentMessage, UserMessage
 
 __all__ = ["Forks"]
@@ -42,7 +43,7 @@ class Forks:
             line,
             parent if isinstance(parent, str) else None,
             answer if isinstance(answer, str) else None,
-            isinstance(message, UserMessage) and _holds_result(message),
+            isinstance(message, UserMessage) and holds_result(message.message.get("content")),
             isinstance(message, AttachmentMessage) and isinstance(message.attachment.get("toolUseID"), str),
             is_sidechain(message),
         )
@@ -51,9 +52,11 @@ class Forks:
         """Each fork: the record's line and uuid, and how many ways go on from it."""
         ways: dict[str, int] = {}
         within: set[str] = set()
-        for member in self._members.values():
+        for uuid, member in self._members.items():
             parent = self._members.get(member.parent) if member.parent is not None else None
             if parent is None or member.parent is None or member.hook or member.sidechain != parent.sidechain:
+                continue
+            if member.parent == uuid:  # its own parent: no way on
                 continue
             if member.result or (member.answer is not None and member.answer == parent.answer):
                 within.add(member.parent)
@@ -65,10 +68,3 @@ class Forks:
             if count + (uuid in within) > 1
         ]
         return sorted(found, key=lambda fork: fork["line"])
-
-
-def _holds_result(message: UserMessage) -> bool:
-    content = message.message.get("content")
-    return isinstance(content, list) and any(
-        isinstance(block, dict) and block.get("type") == "tool_result" for block in content
-    )

@@ -166,8 +166,11 @@ def _tools(name: str) -> list[dict[str, Any]]:
         raise ValueError(f"can't read the tools from {shown}: {reason(error)}") from None
     if isinstance(value, dict):
         value = value.get("tools")
-    if not isinstance(value, list) or not all(
-        isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in value
-    ):
-        raise ValueError(f"{shown} holds no list of tools, each an object with a name")
+    if not isinstance(value, list) or not all(map(_is_tool, value)):
+        raise ValueError(f"{shown} holds no list of tools, each an object with a name or a type")
     return value
+
+
+def _is_tool(value: Any) -> bool:
+    # A toolset (of an MCP server) has a type and no name: which tools it declares isn't known then.
+    return isinstance(value, dict) and (isinstance(value.get("name"), str) or isinstance(value.get("type"), str))

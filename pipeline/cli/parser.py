@@ -26,10 +26,13 @@ exit status: 0 every answer is complete; 1 an answer failed (all that came was d
 {_EXIT}"""
 
 _SEND_HELP = """\
-Send one request and stream its answer through the same stages and sinks as a replay.
+Send one request and stream its answer through the same stages and sinks as a replay: a PROMPT, or the body of a
+Messages API request. The key is taken from the environment's ANTHROPIC_API_KEY. With --transcript, the last user
+message is in the file before the request goes out.
 
-The request always streams. The key is taken from the environment's ANTHROPIC_API_KEY. With --transcript,
-the last user message is in the file before the request goes out."""
+What fails but may pass (connection, silence, a cut answer, overload, 408, 409, 429, 5xx) is tried again after a wait,
+what had come of it is taken back; 400, 401, 403 and 404 are told at once. Then, once, without streaming, or with
+another model. docs/faults.md has the rules."""
 
 _SEND_EXIT = f"""\
 exit status: 0 the answer is complete; 1 it failed (all that came was delivered, standard error
@@ -76,7 +79,9 @@ Measure turnstream, the floors it is compared with and, with --peers, what other
 round by round, on byte streams made from a seed. Workloads: A many small deltas, B one tool input of 2 MB, C many
 short answers, D deltas of 2 KB; growth: what a message costs to normalize in conversations of 1,000, 10,000 and
 100,000 messages; transcript: appending and resuming beside bare loops, files of up to 1 GB (made in TMPDIR), lists of
-10,000 sessions. Progress goes to standard error."""
+10,000 sessions; live: over loopback from a server process, CPU of an event that comes alone beside a bare aiohttp loop,
+how many streams at once keep up (beside the anthropic SDK, if installed), memory of an idle one. Progress goes to
+standard error."""
 
 _BENCH_EXIT = """\
 exit status: 0 measured (whatever the figures are); 1 a contender left something out; 2 usage; 130 interrupted
@@ -220,6 +225,56 @@ def _marks(text: str) -> int:
     return int(text)
 
 
+def _tokens(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of tokens: 1 or more")
+    return int(text)
+
+
+def _retries(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of retries: 0 or more")
+    return int(text)
+
+
+def _limit(text: str) -> float | None:
+    if text == "off":
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 'off' nor a number of seconds above zero")
+    return seconds
+
+
+def _add_failing(parser: argparse.ArgumentParser) -> None:
+    """The options that say what happens when a request fails."""
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument(
+        "--retries", type=_retries, default=9, metavar="N", help="try so often again (default: %(default)s)"
+    )
+    again.add_argument(
+        "--no-retry", dest="retries", action="store_const", const=0, help="don't try again (as --retries 0)"
+    )
+    limit: dict[str, Any] = {"type": _limit, "metavar": "SECONDS|off"}
+    parser.add_argument(
+        "--retry-time", **limit, default=600.0, help="begin no try later than this after the first failure (600)"
+    )
+    parser.add_argument("--fallback-model", metavar="MODEL", help="the model to ask when the other one can't answer")
+    parser.add_argument(
+        "--no-stream-fallback",
+        dest="stream_fallback",
+        action="store_false",
+        help="don't ask once without streaming when streams fail",
+    )
+    parser.add_argument("--connect-timeout", **limit, default=10.0, help="until the connection is made (10)")
+    parser.add_argument("--first-byte-timeout", **limit, default=300.0, help="until the answer begins (300)")
+    parser.add_argument("--idle-timeout", **limit, default=90.0, help="between two bytes of it (90)")
+    parser.add_argument("--progress-timeout", **limit, default=600.0, help="between two events but pings (600)")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
@@ -252,15 +307,22 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_SEND_EXIT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    send.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to ask; - is standard input")
     send.add_argument(
-        "--request", required=True, metavar="FILE.json", help="the body of a Messages API request; - is standard input"
+        "--request", metavar="FILE.json", help="the body of a Messages API request instead; - is standard input"
     )
+    send.add_argument(
+        "--model", metavar="MODEL", help="with a PROMPT (default: $ANTHROPIC_MODEL, else claude-sonnet-4-5)"
+    )
+    send.add_argument("--max-tokens", type=_tokens, metavar="N", help="with a PROMPT (default: 4096)")
+    send.add_argument("--system", metavar="TEXT", help="with a PROMPT: the system prompt")
     send.add_argument(
         "--base-url",
         default="https://api.anthropic.com",
         metavar="URL",
         help="the API, or a gateway (default: %(default)s)",
     )
+    _add_failing(send)
     _add_sinks(send)
     bench = commands.add_parser(
         "bench",
@@ -273,7 +335,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--workload",
         default="A,B,C",
         metavar="A,B,C",
-        help="which, of A, B, C, D, fractions such as B/4, growth and transcript (default: %(default)s)",
+        help="which, of A, B, C, D, fractions such as B/4, growth, transcript and live (default: %(default)s)",
     )
     bench.add_argument("--peers", action="store_true", help="also what others use, as far as it is installed")
     bench.add_argument(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import os
-import signal
-from collections.abc import Iterator
 
 from turnstream.cli import EXIT_COMPLETE, EXIT_USAGE
 from turnstream.cli.saying import say
+from turnstream.cli.stopping import until_signal
 from turnstream.messages.errors import SourceError
 from turnstream.serve import ServedRequest, serve_recordings
 
@@ -34,35 +31,9 @@ def _told(request: ServedRequest) -> str:
     return ", ".join(parts)
 
 
-@contextlib.contextmanager
-def _until_signal(stop: asyncio.Event) -> Iterator[None]:
-    """The first SIGINT or SIGTERM sets ``stop``; a second one ends the process."""
-    loop = asyncio.get_running_loop()
-    heard: list[signal.Signals] = []
-
-    def on_signal(number: signal.Signals) -> None:
-        if heard:
-            os._exit(128 + number)
-        heard.append(number)
-        stop.set()
-
-    numbers: list[signal.Signals] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            continue  # whoever started us wants that (nohup, a shell's background job)
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # not here: what it always does
-            loop.add_signal_handler(number, on_signal, number)
-            numbers.append(number)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
 async def _serve(options: argparse.Namespace) -> int:
     stop = asyncio.Event()
-    with _until_signal(stop):
+    with until_signal(stop):
         async with serve_recordings(
             options.recordings,
             fault=options.fault or (),

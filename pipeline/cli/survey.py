@@ -28,6 +28,8 @@ __all__ = ["Survey"]
 
 _BOUNDARIES: Final = ("compact_boundary", "microcompact_boundary")
 _NAMELESS: Final = "(none)"
+_MOST: Final = 1 << 53
+"""Tokens: a larger number in a usage is none; sums of such can't be written, or no longer as JSON."""
 
 
 @dataclass
@@ -167,7 +169,7 @@ def _numbers(usage: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, int
     for key, value in usage.items():
         if isinstance(value, dict):
             yield from _numbers(value, f"{prefix}{key}.")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and -_MOST <= value <= _MOST:
             yield prefix + key, value
 
 

@@ -2,16 +2,19 @@
 
 from turnstream.sources.base import CHUNK_SIZE, Source
 from turnstream.sources.files import from_file, from_stdin
-from turnstream.sources.http import HTTPSource, from_request, when_answered
+from turnstream.sources.http import HTTPSource, decode_answer, from_request, shared_session, when_answered
 from turnstream.sources.memory import from_async_iterable, from_bytes, from_items
+from turnstream.sources.resilient import FallBack, resilient
 from turnstream.sources.session import SessionSource, in_turn
 from turnstream.sources.transcript import decode_transcript, from_transcript
 
 __all__ = [
     "CHUNK_SIZE",
+    "FallBack",
     "HTTPSource",
     "SessionSource",
     "Source",
+    "decode_answer",
     "decode_transcript",
     "from_async_iterable",
     "from_bytes",
@@ -21,5 +24,7 @@ __all__ = [
     "from_stdin",
     "from_transcript",
     "in_turn",
+    "resilient",
+    "shared_session",
     "when_answered",
 ]

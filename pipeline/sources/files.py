@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import re
 import stat
 import sys
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -20,6 +22,7 @@ __all__ = ["from_file", "from_stdin"]
 # Our recordings keep the time since the request in a comment before the event it belongs to.
 _STAMP: Final = re.compile(rb"(?:\A|(?<=[\r\n])): ?turnstream at=([0-9]+(?:\.[0-9]+)?)(?=[\r\n])")
 _LONGEST_STAMP: Final = 64
+_GZIP: Final = b"\x1f\x8b"
 
 
 class _FileSource(Source[bytes]):
@@ -41,9 +44,33 @@ class _FileSource(Source[bytes]):
 
     def _chunks(self) -> Iterator[bytes]:
         with self._open() as file:
+            chunk = self._read(file)
+            if chunk.startswith(_GZIP):
+                # By what it begins with: no recording does otherwise, whatever it is called.
+                file.seek(0)
+                yield from self._unpacked(file)
+                return
+            while chunk:
+                yield chunk
+                chunk = self._read(file)
+
+    def _read(self, file: BinaryIO) -> bytes:
+        try:
+            return file.read(CHUNK_SIZE)
+        except OSError as error:
+            raise SourceError(f"can't read the recording: {error.strerror}", file=self.name) from error
+
+    def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
+        """What comes before a fault in the gzip data is given all the same."""
+        with gzip.GzipFile(fileobj=file) as packed:
             while True:
                 try:
-                    chunk = file.read(CHUNK_SIZE)
+                    # A piece at a time, so that a fault takes nothing with it that was read before.
+                    chunk = packed.read1(CHUNK_SIZE)
+                except EOFError:
+                    raise SourceError("the recording's gzip data is cut off", file=self.name) from None
+                except (gzip.BadGzipFile, zlib.error) as error:
+                    raise SourceError(f"the recording's gzip data is broken: {error}", file=self.name) from error
                 except OSError as error:
                     raise SourceError(f"can't read the recording: {error.strerror}", file=self.name) from error
                 if not chunk:
@@ -118,7 +145,7 @@ def _timed(chunks: Iterator[bytes]) -> Iterator[tuple[float | None, bytes]]:
 
 
 def from_file(path: str | os.PathLike[str], *, pace: float | None = None) -> Source[bytes]:
-    """A recording on disk: plain SSE, NDJSON of payloads (also in wrappers) or one JSON message.
+    """A recording on disk: plain SSE, NDJSON of payloads (also in wrappers), one JSON message, AWS frames; also gzipped.
 
     A named pipe is a live source, like standard input, at whatever pace.
 

@@ -49,28 +49,29 @@ class MetricsSink(SinkBase):
         """Take one batch. A delta costs one look at its class and one at its delta's, unless a clock waits for it."""
         reducer = self._reducer
         traffic = self._traffic
-        if isinstance(batch, Batch) and batch.plain and batch.at is None and batch.key is reducer.key:
-            if reducer.stream.answer is not None:
-                # Known deltas to an open block, and no clock that waits for one: only the sums change.
-                traffic.bytes += batch.weight
-                traffic.events += len(batch.items)
-                return
-        items: Sequence[Any] = batch
+        carrier: Any = batch
         at: float | None = None
-        key: StreamKey | None = None
         weight = 0
-        if isinstance(batch, Batch):
-            items = batch.items
-            key = batch.key
-            at = batch.at
-            weight = batch.weight
+        if carrier.__class__ is Batch:
+            items: Sequence[Any] = carrier.items
+            at = carrier.at
+            weight = carrier.weight
             traffic.bytes += weight
-        stream = reducer.stream if key is reducer.key else reducer.switch(key)
-        if at is None and items.__class__ is AnswerItems:
-            whole: WholeAnswer = items.whole  # pyright: ignore[reportAttributeAccessIssue]
-            if reducer.take_whole(whole):
-                traffic.events += len(items) - len(whole.messages)
-                return
+            stream = reducer.stream if carrier.key is reducer.key else reducer.switch(carrier.key)
+            if at is None:
+                if carrier.plain:
+                    if stream.answer is not None:
+                        # Known deltas to an open block, and no clock that waits for one: only the sums change.
+                        traffic.events += len(items)
+                        return
+                elif items.__class__ is AnswerItems:
+                    whole: WholeAnswer = items.whole  # pyright: ignore[reportAttributeAccessIssue]
+                    if reducer.take_whole(whole):
+                        traffic.events += len(items) - len(whole.messages)
+                        return
+        else:
+            items = batch
+            stream = reducer.stream if reducer.key is None else reducer.switch(None)
         traffic.events += len(items)
         if at is not None:
             self._timed(items, at, weight)

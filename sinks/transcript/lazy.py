@@ -163,10 +163,8 @@ class LazyQueue:
         self._entries.append(entry)
 
     def add_ended(self, entry: Entry) -> None:
-        """Queue a message of an answer that is over; its weight is known."""
+        """Queue a message of an answer that is over, so that none of its lines waits for another; its weight is known."""
         self.last = entry.seq = self.last + 1
-        answer: Any = entry.answer
-        answer.newest = entry
         self.members += 1
         self.weight += entry.weight
         self._entries.append(entry)

@@ -91,6 +91,7 @@ class Envelope:
         clock: for messages without a timestamp.
 
     Attributes:
+        session_id, is_sidechain, agent_id: may be set until the first line is made.
         coerced: how many lines held values that are no JSON and were written as text.
     """
 
@@ -111,8 +112,8 @@ class Envelope:
         self._version = version
         self._git_branch = git_branch
         self._user_type = user_type
-        self._is_sidechain = is_sidechain
-        self._agent_id = agent_id
+        self.is_sidechain = is_sidechain
+        self.agent_id = agent_id
         self._clock = clock
         self._base: dict[str, Any] = {}
         self._fixed: dict[str, Any] = {}
@@ -123,13 +124,13 @@ class Envelope:
         """What all lines begin with; made for the first one, because the version's lookup takes time."""
         fields = {
             "parentUuid": None,
-            "isSidechain": self._is_sidechain,
+            "isSidechain": self.is_sidechain,
             "userType": self._user_type,
             "cwd": self._cwd,
             "sessionId": self.session_id,
             "version": self._version or own_version(),
             "gitBranch": self._git_branch,
-            "agentId": self._agent_id,
+            "agentId": self.agent_id,
         }
         return {key: value for key, value in fields.items() if value is not None or key == "parentUuid"}
 

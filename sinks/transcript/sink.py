@@ -33,6 +33,7 @@ from turnstream.operators.batch import Batch
 from turnstream.operators.whole import AnswerItems, WholeAnswer
 from turnstream.sinks.base import Policy, SinkBase
 from turnstream.sinks.transcript.answers import AnswerTracker
+from turnstream.sinks.transcript.chain import Chain
 from turnstream.sinks.transcript.compacting import is_boundary, is_compaction, kept_first
 from turnstream.sinks.transcript.files import Durability, TranscriptFile
 from turnstream.sinks.transcript.flush import Flusher
@@ -79,8 +80,8 @@ class TranscriptSink(SinkBase):
         git_branch: left out if None.
         title: names the session, so that readers list it; written with the first chain member.
         user_type: on every line.
-        is_sidechain: whether this is a sub-agent's file.
-        agent_id: the sub-agent's id.
+        is_sidechain: whether this is a sub-agent's file; one that is gone on with, and holds nothing else, is.
+        agent_id: the sub-agent's id; likewise, default the file's.
         append: go on with a file that holds something.
         durability: what counts as written: ``flush`` survives the process, ``fsync`` the machine.
         tombstones: ``erase`` takes lines out of the file, ``append`` adds a record that says so (an audit trail).
@@ -207,7 +208,12 @@ class TranscriptSink(SinkBase):
                     file=str(self.path),
                     hint="leave the session id out, or choose another file",
                 )
-            self._envelope.session_id = given or existing.session_id or self._envelope.session_id
+            envelope = self._envelope
+            envelope.session_id = given or existing.session_id or envelope.session_id
+            if existing.sidechain:
+                # A line of the main chain would be all that a reader sees of it.
+                envelope.is_sidechain = True
+                envelope.agent_id = envelope.agent_id or existing.agent_id
             self._journal.go_on_with(existing)
             self._budget.used = existing.size
             self._flusher.begun = len(existing.chain) > 0
@@ -294,7 +300,14 @@ class TranscriptSink(SinkBase):
             self._take(item, now, None)
 
     def _refuse(self, item: Any) -> None:
-        self._journal.refuse("foreign_messages", f"a message of session {session_of(item)} was refused")
+        if self._holds(item):
+            self._journal.counts["duplicates"] += 1
+        else:
+            self._journal.refuse("foreign_messages", f"a message of session {session_of(item)} was refused")
+
+    def _holds(self, message: Any) -> bool:
+        """Whether a message of another session is in the file all the same: that went on under this id."""
+        return is_member(message) and bool(message.uuid) and self._journal.chain.seen(message.uuid)
 
     def _take(self, message: Any, now: float, answer: OpenAnswer | None) -> None:
         journal = self._journal
@@ -357,7 +370,9 @@ class TranscriptSink(SinkBase):
 
         What is held already moves the pointer only where it stands before all new ones: the first new
         message hangs on it, else on ``parent``, else on the last chain member. Behind a boundary that is
-        held, only what came after it does. What a new boundary preserves is written before it.
+        held, only what came after it does. What a new boundary preserves is written before it. A tool's
+        result that came to stand between held messages (``resume`` makes those that are missing) hangs on
+        its call, and what is behind it counts as if it had been there.
 
         Args:
             messages: the whole conversation, or its end.
@@ -389,15 +404,22 @@ class TranscriptSink(SinkBase):
         now = self._flusher.now()
         prefix = True
         since: set[str] | None = None
-        for message in messages:
+        # What a new boundary kept stands behind it in the list, and doesn't say that it was put in between.
+        begins = compacts and any(is_boundary(message) and not chain.seen(message.uuid) for message in messages)
+        last_held = -1 if begins else _last_held(messages, chain)
+        for at, message in enumerate(messages):
             if not is_member(message):
                 self._take(message, now, None)
             elif journal.is_new(message):
+                followed = chain.pointer
                 if prefix:
                     chain.pointer = pointer
-                    prefix = False
+                    prefix = at < last_held and _answers(message, chain)
                 journal.add(message, now, self._answer_of(message))
-                pointer = chain.pointer
+                if prefix:
+                    chain.pointer = followed
+                else:
+                    pointer = chain.pointer
             elif prefix:
                 uuid: str = message.uuid  # type: ignore[union-attr]
                 if uuid in (chain if since is None else since):
@@ -427,7 +449,7 @@ class TranscriptSink(SinkBase):
             raise TranscriptError("the transcript is closed", file=str(self.path))
 
     def _check_session(self, message: Message) -> None:
-        if is_foreign(message, self._envelope.session_id):
+        if is_foreign(message, self._envelope.session_id) and not self._holds(message):
             self._journal.counts["foreign_messages"] += 1
             raise TranscriptError(
                 f"a message of session {session_of(message)} can't be in the transcript of {self.session_id}",
@@ -501,6 +523,19 @@ class TranscriptSink(SinkBase):
             "coerced_lines": self._envelope.coerced,
             **self._journal.counts,
         }
+
+
+def _last_held(messages: Sequence[Message], chain: Chain) -> int:
+    """Where the last of the messages stands that is a member already; -1 if none is."""
+    for at in range(len(messages) - 1, -1, -1):
+        if getattr(messages[at], "uuid", None) in chain:
+            return at
+    return -1
+
+
+def _answers(message: Message, chain: Chain) -> bool:
+    """Whether it is the result of a call that is in the transcript."""
+    return isinstance(message, UserMessage) and message.source_tool_assistant_uuid in chain
 
 
 def _working_folder() -> str:

@@ -95,6 +95,12 @@ class DisplayedList:
         self._tail = None
         self._tail_gone = False
 
+    def pass_by(self, count: int) -> None:
+        """Count ``count`` appended messages that nobody will take (see :meth:`discard`)."""
+        self.number = self._tail_number = self.number + count
+        self._tail = None
+        self._tail_gone = False
+
     def progress(self, message: ProgressMessage) -> None:
         """Append progress, or replace the last item if both are ticks of the same kind and parent."""
         key = tick_of(message)
@@ -188,4 +194,3 @@ class DisplayedList:
         while len(handed) > HANDED_OUT_LIMIT:
             handed.popitem(last=False)
         return out
-

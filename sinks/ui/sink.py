@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from turnstream.messages.jsonvalue import scrub_text
-from turnstream.operators.batch import Batch
+from turnstream.operators.batch import Batch, StreamKey
 from turnstream.operators.whole import AnswerItems
 from turnstream.sinks.base import SinkBase
 from turnstream.sinks.ui.state import UIState
@@ -108,17 +108,18 @@ class UISink(SinkBase):
         self.batches += 1
         state = self.state
         parent: str | None = None
-        if isinstance(batch, Batch):
-            key = batch.key
+        carrier: Any = batch
+        if carrier.__class__ is Batch:
+            key: StreamKey | None = carrier.key
             if key is not None and key.parent_tool_use_id is not None:
+                state = self._state_of(key.parent_tool_use_id)
                 parent = key.parent_tool_use_id
-                state = self._state_of(parent)
-            items = batch.items
+            items = carrier.items
             if items.__class__ is AnswerItems and not state.answering:
-                state.take_whole(items.whole, batch.at)  # pyright: ignore[reportAttributeAccessIssue]
+                state.take_whole(items.whole, carrier.at, shown=self._keep or self._renderer is not None)
             else:
-                state.apply(items, batch.at)
-            if batch.plain and self._renderer is None:
+                state.apply(items, carrier.at)
+            if carrier.plain and self._renderer is None:
                 return  # nothing was finished
         else:
             state.apply(batch)

@@ -186,15 +186,22 @@ class UIState(StreamState):
                 handle(self, item, at)
                 index, takes, append = self._index, self._takes, self._append
 
-    def take_whole(self, whole: WholeAnswer, at: float | None = None) -> None:
-        """The same for a batch that is just this answer (:class:`AnswerItems`), while none is open."""
-        append = self._list.append
-        serial = self._serial
-        for message in whole.messages:
-            serial += 1
-            append(message, message.uuid, (serial,))
-        count = serial - self._serial
-        self._serial = serial
+    def take_whole(self, whole: WholeAnswer, at: float | None = None, *, shown: bool = True) -> None:
+        """The same for a batch that is just this answer (:class:`AnswerItems`), while none is open.
+
+        Args:
+            whole: the answer.
+            at: when its bytes arrived.
+            shown: False where :meth:`discard_finished` is called next.
+        """
+        count = len(whole.blocks)
+        if shown:
+            append = self._list.append
+            for serial, message in enumerate(whole.messages, self._serial + 1):
+                append(message, message.uuid, (serial,))
+        else:
+            self._list.pass_by(count)
+        self._serial += count
         self.blocks_opened += count
         self.blocks_closed += count
         self._finished = count

@@ -175,6 +175,19 @@ def test_forks_are_where_a_conversation_goes_on_twice() -> None:
     assert found["sidechain_records"] == 1
 
 
+def test_hostile_numbers_types_and_parents_are_no_crash() -> None:
+    digits = int("9" * 4300)  # the longest that is read; the sum of two can't be written
+    found = report(
+        assistant("a-1", TEXT, {"input_tokens": digits, "output_tokens": 1}, "a-1"),
+        assistant("a-2", {"type": ["tool_use"], "text": "x"}, {"input_tokens": digits, "x": 1e308}, "a-1", ident="m2"),
+        assistant("a-3", TEXT, {"input_tokens": 2.0, "x": 1e308}, "a-2", ident="m3"),
+        user("u-1", [{"type": "text", "text": ["x"]}], "a-3"),
+        user("u-2", [{"type": {}}], "u-1"),
+    )
+    assert found["tokens"] == {"output_tokens": 1, "input_tokens": 2.0}
+    assert found["forks"] == []  # a record that names itself has one way on
+
+
 def test_compactions_with_and_without_metadata() -> None:
     found = report(
         user("u-1", "Go"),

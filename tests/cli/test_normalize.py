@@ -171,6 +171,9 @@ def test_the_options_reach_normalization(session: Path, tmp_path: Path) -> None:
         done = normalize(session, "--for", "api", "--tools", tools)
         assert done.returncode == 0
         assert reference not in lines(done.stdout)[2]["content"][0]["content"]
+    # So it does where a toolset doesn't say which tools it has.
+    tools.write_text('[{"name": "Find"}, {"type": "mcp_toolset", "mcp_server_name": "wiki"}]')
+    assert reference in lines(normalize(session, "--for", "api", "--tools", tools).stdout)[2]["content"][0]["content"]
     assert reference in lines(normalize(session, "--for", "api").stdout)[2]["content"][0]["content"]
 
 
@@ -238,6 +241,10 @@ def test_a_display_gets_progress_and_notices_but_no_foreign_records(session: Pat
 def test_what_a_tombstone_takes_back_is_gone(session: Path) -> None:
     dead = assistant("a-1", text("Never mind."))
     session.write_bytes(jsonl(user("u-1", "Go"), dead, {"type": "tombstone", "message": dead}, user("u-2", "On")))
+    for purpose in ("api", "display"):
+        assert "Never mind" not in normalize(session, "--for", purpose).stdout.decode()
+    # One that names its message by uuid only takes it back as well.
+    session.write_bytes(jsonl(user("u-1", "Go"), dead, {"type": "tombstone", "message": {"uuid": "a-1"}}))
     for purpose in ("api", "display"):
         assert "Never mind" not in normalize(session, "--for", purpose).stdout.decode()
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from serving import KEY, TEXT, TOOLS, TRUNCATED, Handler, Streamer, refusing, serving
 
+from turnstream.serve import serve_recordings
+
 REQUEST: dict[str, Any] = {
     "model": "m",
     "max_tokens": 100,
@@ -23,6 +25,9 @@ REQUEST: dict[str, Any] = {
         {"role": "user", "content": [{"type": "text", "text": "What is a stream?"}]},
     ],
 }
+
+
+ONCE = ("--no-retry", "--no-stream-fallback")
 
 
 class Done:
@@ -129,7 +134,7 @@ def test_the_prompt_is_durable_before_the_request_goes_out(tmp_path: Path) -> No
         seen.extend(chained(out))
         return await refusing(529, b'{"error": {"type": "overloaded_error", "message": "busy"}}')(request)
 
-    done = send(handle, "--transcript", out, "--fsync")
+    done = send(handle, "--transcript", out, "--fsync", *ONCE)
     assert done.status == 1
     assert [record["message"] for record in seen] == [REQUEST["messages"][-1]]
     # and it stays, whatever becomes of the answer
@@ -157,7 +162,7 @@ def test_stable_ids_and_append(tmp_path: Path) -> None:
 )
 def test_an_error_status_is_exit_1_with_what_the_api_says(status: int, kind: str) -> None:
     body = json.dumps({"type": "error", "error": {"type": kind, "message": f"not with {KEY}"}}).encode()
-    done = send(refusing(status, body, request_id="req_1"), "--metrics", "none", "--output", "items")
+    done = send(refusing(status, body, request_id="req_1"), "--metrics", "none", "--output", "items", *ONCE)
     assert done.status == 1
     told = done.stderr.decode()
     assert told.startswith(f"turnstream: api_error({kind}): {kind}: not with [redacted] (http://127.0.0.1:")
@@ -169,7 +174,7 @@ def test_an_error_status_is_exit_1_with_what_the_api_says(status: int, kind: str
 
 def test_a_reset_in_the_middle_keeps_what_came(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
-    done = send(lambda: Streamer(TRUNCATED, ending="abort"), "--transcript", out, "--metrics", "none")
+    done = send(lambda: Streamer(TRUNCATED, ending="abort"), "--transcript", out, "--metrics", "none", *ONCE)
     assert done.status == 1
     assert b"incomplete(1): the connection broke after" in done.stderr
     assert b"[TransportError]" in done.stderr
@@ -182,7 +187,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
 
     async def run() -> Done:
-        process = await start("--request", "-", "--base-url", "http://127.0.0.1:1", "--transcript", out)
+        process = await start("--request", "-", "--base-url", "http://127.0.0.1:1", "--transcript", out, *ONCE)
         return await finish(process)
 
     done = asyncio.run(run())
@@ -238,6 +243,16 @@ def test_a_transcript_that_takes_nothing_keeps_the_request_from_being_sent(tmp_p
         (["--request", "-", "--base-url", "ftp://x"], b"{}", b"base_url"),
         (["--request", "-", "--append"], b"{}", b"--transcript"),
         ([], b"", b"--request"),
+        (["Hi", "--request", "-"], b"{}", b"not both"),
+        ([" "], b"", b"empty"),
+        (["-"], b"", b"empty"),
+        (["--request", "-", "--model", "m"], b"{}", b"--model goes with a PROMPT"),
+        (["--request", "-", "--max-tokens", "3"], b"{}", b"--max-tokens goes with a PROMPT"),
+        (["Hi", "--max-tokens", "0"], b"", b"number of tokens"),
+        (["Hi", "--retries", "-1"], b"", b"retries"),
+        (["Hi", "--idle-timeout", "0"], b"", b"seconds above zero"),
+        (["Hi", "--retries", "2", "--no-retry"], b"", b"not allowed"),
+        (["Hi", "--base-url", "http://x/?q"], b"", b"base_url"),
     ],
 )
 def test_usage_errors_are_exit_2(arguments: list[str], request_body: bytes, word: bytes) -> None:
@@ -305,3 +320,143 @@ def test_a_signal_before_the_answer(tmp_path: Path) -> None:
     assert done.status == 143
     assert b"SIGTERM: no answer was cut off" in done.stderr
     assert [record["type"] for record in chained(out)] == ["user"]
+
+
+def asked(fault: str, *arguments: Any, recordings: Any = (TEXT,), stdin: bytes = b"") -> tuple[Done, list[Any]]:
+    """The command against the replay server; what it did, and what came to the server."""
+
+    async def run() -> tuple[Done, list[Any]]:
+        async with serve_recordings(recordings, fault=fault) as server:
+            done = await finish(await start("--base-url", server.url, *arguments, request=stdin))
+            return done, list(server.requests)
+
+    return asyncio.run(run())
+
+
+def test_a_prompt_is_a_request(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    arguments = ("What is\na stream?", "--model", "m-1", "--max-tokens", "77", "--system", "Be brief.")
+    done, (request,) = asked("none", *arguments, "--transcript", out, "--metrics", "none")
+    assert (done.status, done.stderr) == (0, b"")
+    assert done.stdout.decode().startswith("A stream is a river")
+    assert request.json == {
+        "model": "m-1",
+        "max_tokens": 77,
+        "system": "Be brief.",
+        "messages": [{"role": "user", "content": "What is\na stream?"}],
+        "stream": True,
+    }
+    assert chained(out)[0]["message"] == {"role": "user", "content": "What is\na stream?"}
+    assert [r["customTitle"] for r in records(out) if r["type"] == "custom-title"] == ["What is a stream?"]
+
+
+def test_a_prompt_from_standard_input_and_the_defaults() -> None:
+    done, (request,) = asked("none", "-", "--metrics", "none", stdin="Wörds".encode())
+    assert done.status == 0
+    assert request.json["messages"] == [{"role": "user", "content": "Wörds"}]
+    assert request.json["max_tokens"] == 4096
+    assert isinstance(request.json["model"], str)
+
+
+def test_what_may_pass_is_tried_again_and_taken_back(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    done, requests = asked(
+        "overloaded,times=1;cut-after=blocks,times=1",
+        "Hi",
+        *("--transcript", out, "--output", "text", "--metrics-file", tmp_path / "m.json", "--metrics", "json"),
+        *("--ids", "stable", "--retries", "3"),
+    )
+    assert (done.status, len(requests)) == (0, 3)
+    assert done.stdout.decode().count("A stream is a river") == 1
+    told = done.stderr.decode().splitlines()
+    assert len(told) == 2
+    assert told[0].startswith("turnstream: overloaded_error: ")
+    assert told[0].endswith("(retry 1 of 3)")
+    assert "transport_error" in told[1]
+    assert [record["type"] for record in chained(out)] == ["user", "assistant"]
+    totals = json.loads((tmp_path / "m.json").read_text())["totals"]
+    assert (totals["retries"], totals["tombstones"], totals["outcomes"]) == (2, 1, {"complete": 1})
+
+
+def test_no_retry_and_no_fallback_is_one_request() -> None:
+    done, requests = asked("eof-after=text", "Hi", *ONCE, "--metrics", "none")
+    assert (done.status, len(requests)) == (1, 1)
+    assert done.stderr.startswith(b"turnstream: incomplete(0): ")
+
+
+def test_a_refusal_is_one_request_whatever_is_allowed() -> None:
+    done, requests = asked("401", "Hi", "--fallback-model", "other", "--metrics", "none")
+    assert (done.status, len(requests)) == (1, 1)
+    assert b"authentication_error" in done.stderr
+
+
+def test_streams_that_fail_are_asked_for_without_streaming(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    arguments = ("Hi", "--no-retry", "--transcript", out, "--output", "text", "--metrics", "none")
+    done, requests = asked("eof-after=blocks,only=stream", *arguments)
+    assert done.status == 0
+    assert [request.json["stream"] for request in requests] == [True, False]
+    assert done.stdout.decode().count("A stream is a river") == 1
+    assert b"going on with a request that doesn't stream" in done.stderr
+    assert [record["type"] for record in chained(out)] == ["user", "assistant"]
+
+
+def test_a_busy_model_falls_back_to_the_other_one() -> None:
+    body = {
+        "model": "first",
+        "max_tokens": 9,
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": "of the first"}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "redacted_thinking", "data": "y"},
+                    {"type": "text", "text": "Hello"},
+                ],
+            },
+            {"role": "user", "content": "Go on"},
+        ],
+    }
+    done, requests = asked(
+        "529,times=1;none",
+        *("--request", "-", "--no-retry", "--fallback-model", "second", "--output", "none", "--metrics", "none"),
+        stdin=json.dumps(body).encode(),
+    )
+    assert done.status == 0
+    first, second = (request.json for request in requests)
+    assert first == {**body, "stream": True}
+    # thinking is signed for the model that thought it
+    assert second == {
+        "model": "second",
+        "max_tokens": 9,
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]},
+            {"role": "user", "content": "Go on"},
+        ],
+        "stream": True,
+    }
+
+
+def test_clocks_are_options() -> None:
+    done, requests = asked("stall-after=text", "Hi", *ONCE, "--idle-timeout", "0.3", "--metrics", "none")
+    assert (done.status, len(requests)) == (1, 1)
+    assert b"no byte came for 0.3 s" in done.stderr
+    done, requests = asked("first-byte-stall", "Hi", *ONCE, "--first-byte-timeout", "0.3", "--metrics", "none")
+    assert b"within 0.3 s" in done.stderr
+
+
+def test_a_signal_while_it_waits_to_try_again() -> None:
+    async def run() -> tuple[Done, int]:
+        async with serve_recordings([TEXT], fault="429=60") as server:
+            process = await start("Hi", "--base-url", server.url, "--output", "text", "--metrics", "none", request=b"")
+            assert process.stderr is not None
+            told = await process.stderr.readline()
+            assert b"again in" in told
+            process.send_signal(signal.SIGINT)
+            return await finish(process), len(server.requests)
+
+    done, requests = asyncio.run(run())
+    assert (done.status, requests) == (130, 1)
+    assert b"SIGINT: no answer was cut off" in done.stderr

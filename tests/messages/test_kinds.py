@@ -13,6 +13,7 @@ from turnstream.messages import (
     MessageFactory,
     UserMessage,
     decode_line,
+    is_synthetic,
     kind_of,
     needs_response,
     purpose_of,
@@ -184,6 +185,13 @@ def test_what_a_tombstone_took_back_does_not_count() -> None:
     assert needs_response([PROMPT, gone, MAKE.tombstone(gone)]) is True
     taken = MAKE.user("no, wait")
     assert needs_response([PROMPT, answer(), taken, MAKE.tombstone(taken)]) is False
+    read = decode_line(b'{"type":"tombstone","message":{"uuid":"%s"}}' % taken.uuid.encode())
+    assert needs_response([PROMPT, answer(), taken, read]) is False
+
+
+def test_a_text_that_is_no_string_is_nobodys_fixed_text() -> None:
+    odd = MAKE.user([{"type": "text", "text": ["no", "string"]}])
+    assert (is_synthetic(odd), purpose_of(odd), needs_response([odd])) == (False, "prompt", True)
 
 
 def test_api_errors_answer_nothing_but_no_response_requested_does() -> None:

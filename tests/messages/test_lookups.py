@@ -249,14 +249,23 @@ def test_a_tombstone_read_from_a_file_names_its_message_by_uuid() -> None:
     assert lookups.normalized_count == 0
     lookups.add(Tombstone(message=None))
     assert lookups.normalized_count == 0
+    read = decode_line(b'{"type":"tombstone","message":{"uuid":"%s"}}' % asked.uuid.encode())
+    assert MessageLookups([asked, read]).normalized_count == 0
 
 
-@pytest.mark.parametrize("content", [None, 5, {}, [None, "x", {"type": "tool_use"}, {"type": "tool_result"}]])
+@pytest.mark.parametrize(
+    "content",
+    [None, 5, {}, [None, "x", {"type": "tool_use"}, {"type": "tool_result"}], [{"type": ["tool_use"]}, {"type": {}}]],
+)
 def test_odd_content_is_taken(content: Any) -> None:
-    message = UserMessage(message={"content": content}, uuid="", timestamp="")
-    odd = AssistantMessage(message={"content": content}, uuid="", timestamp="")
-    lookups = MessageLookups([message, odd, ProgressMessage(data=None, uuid="", timestamp="")])
+    message = UserMessage(message={"content": content}, uuid="u", timestamp="")
+    odd = AssistantMessage(message={"content": content}, uuid="a", timestamp="")
+    hook = AttachmentMessage(attachment={"type": ["hook_success"]}, uuid="", timestamp="")
+    lookups = MessageLookups([message, odd, hook, ProgressMessage(data=None, uuid="", timestamp="")])
     assert list(lookups.unresolved()) == []
+    lookups.add(Tombstone(message=odd))
+    lookups.add(Tombstone(message=message))
+    assert lookups.normalized_count == 2
 
 
 def test_recorded_sessions_agree_with_the_plain_model_on_results() -> None:

@@ -300,6 +300,12 @@ def test_a_known_type_that_is_none_is_kept_as_it_is() -> None:
     assert to_sdk([record]) == [odd]
 
 
+@pytest.mark.parametrize("odd", [["user"], {"a": 1}, None, 5, ["x", {}]])
+def test_a_type_or_subtype_that_is_no_string_comes_back_too(odd: Any) -> None:
+    lines = [{"type": odd, "uuid": "u"}, {"type": "system", "subtype": odd, "uuid": "s"}]
+    assert to_sdk(from_sdk(lines)) == lines
+
+
 KEYS = st.one_of(
     st.sampled_from(["session_id", "sessionId", "toolUseID", "tool_use_id", "isMeta", "is_meta", "compact_metadata"]),
     st.from_regex(r"[a-z][a-zA-Z0-9_]{0,8}", fullmatch=True),

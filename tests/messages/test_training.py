@@ -96,3 +96,9 @@ def test_what_is_exported_is_speech_in_order() -> None:
         {"role": "assistant", "content": [{"type": "text", "text": "bye"}]},
     ]
     assert export_training([]) == []
+
+
+def test_a_tombstone_read_from_a_file_takes_back_by_uuid() -> None:
+    gone = MAKE.assistant("taken back")
+    read = decode_line(b'{"type":"tombstone","message":{"uuid":"%s"}}' % gone.uuid.encode())
+    assert export_training([MAKE.user("hello"), gone, read]) == [{"role": "user", "content": "hello"}]

@@ -83,6 +83,14 @@ def test_what_is_never_sent_weighs_nothing() -> None:
     assert estimate_tokens(talk.messages) == 1 + len("<local-command-stdout>ab</local-command-stdout>") // 4 + 1
 
 
+@pytest.mark.parametrize("count", [int("9" * 4300), -1, 1.5, True, "7"])
+def test_a_usage_that_is_no_count_of_tokens_is_none(count: Any) -> None:
+    talk = c.Talk()
+    talk.prompt("12345678")
+    talk.says("1234", usage={"input_tokens": count, "cache_read_input_tokens": count})
+    assert estimate_tokens(talk.messages) == 3
+
+
 def test_a_synthetic_answer_has_no_usage_that_counts() -> None:
     talk = c.Talk()
     talk.says(usage=USAGE)

@@ -155,6 +155,13 @@ def test_an_api_failure_keeps_its_fields_as_an_exception() -> None:
     assert protocol.kind == "t"
 
 
+def test_silence_keeps_its_class() -> None:
+    told = error_object(StreamIdleTimeout("silent for 90 s"))
+    error = as_exception(ResponseFailed(error=told, outcome=outcome_of(StreamIdleTimeout("x"), 1)))
+    assert type(error) is StreamIdleTimeout
+    assert error.retryable
+
+
 @pytest.mark.parametrize("retryable", [True, False])
 def test_a_broken_connection_keeps_its_class_and_whether_it_may_be_retried(retryable: bool) -> None:
     told = error_object(TransportError("reset", retryable=retryable))

@@ -17,7 +17,7 @@ from requesting import blocks, explained, roles, sent, texts
 
 from turnstream.messages import AssistantMessage, MessageFactory, SystemMessage, Tombstone, UserMessage
 from turnstream.messages.jsonvalue import scrub_text
-from turnstream.messages.texts import SYNTHETIC_TEXTS
+from turnstream.messages.texts import NO_RESPONSE_REQUESTED, SYNTHETIC_TEXTS
 from turnstream.operators import run_stages
 from turnstream.operators.normalize import (
     Repair,
@@ -139,6 +139,17 @@ def test_what_emptied_messages_leave_behind_is_merged() -> None:
     parts = [said("a1", "m1", text("one"), index=0), said("a2", "m1", text("two"), index=1)]
     out = sent([user("u1", "go"), parts[0], user("u2", [text("  ")]), parts[1], user("u3", "on")])
     assert out[1] == {"role": "assistant", "content": [text("one"), text("two")]}
+
+
+def test_thinking_before_a_stand_in_for_speech_says_nothing_more() -> None:
+    """However many of such answers there are: taking out one makes another the last."""
+    many = [
+        (user(f"u{n}", f"{n}"), said(f"a{n}", f"m{n}", thought("hm"), text(NO_RESPONSE_REQUESTED))) for n in range(20)
+    ]
+    history = [message for pair in many for message in pair]
+    out = normalize_for_api(history)
+    assert texts(request_messages(out)) == [str(n) for n in range(20)]
+    assert normalize_for_api(out) == out
 
 
 def test_explaining_says_who_what_and_why() -> None:

@@ -295,6 +295,14 @@ def test_a_renderer_that_raises_loses_its_attachment_only() -> None:
 # -- recorded sessions --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("answer", [5, ["x"], {"a": 1}, True])
+def test_a_renderer_that_returns_no_text_loses_its_attachment_only(answer: Any) -> None:
+    broken: dict[str, Renderer] = {"memory": lambda _: answer}
+    log: list[Repair] = []
+    out = converted(attached("x1", "memory"), user("u1", "hi"), renderers=broken, explain=log.append)
+    assert (uuids(out), [repair.uuid for repair in log]) == (["u1"], ["x1"])
+
+
 def test_every_attachment_type_of_recorded_sessions_has_a_renderer() -> None:
     folder = need("attachment types of recorded sessions") / "transcripts"
     seen: set[str] = set()

@@ -192,9 +192,10 @@ def test_tombstoned_messages_go(split: int) -> None:
     assert uuids(out) == ["u1", "b1"]
 
 
-@pytest.mark.parametrize("form", ["message", "object", "copy"])
+@pytest.mark.parametrize("form", ["message", "object", "copy", "read"])
 def test_a_tombstone_names_its_message_by_uuid(form: str) -> None:
-    target: Any = {"message": SAID, "object": {"uuid": "a1"}, "copy": said("a1", None)}[form]
+    read = OpaqueRecord(type=None, data={"uuid": "a1"})  # an object that is no message, in a line
+    target: Any = {"message": SAID, "object": {"uuid": "a1"}, "copy": said("a1", None), "read": read}[form]
     assert uuids(passed(HUMAN, SAID, result("r1", "t1"), Tombstone(message=target))) == ["u1", "r1"]
 
 

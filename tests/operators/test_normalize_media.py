@@ -100,6 +100,14 @@ def test_pages_in_compressed_objects() -> None:
     assert found.pages == 7
 
 
+@pytest.mark.parametrize("form", ["/Type/Pages/Count %s", "/Count %s/Type/Pages"])
+def test_a_number_of_pages_with_more_digits_than_int_takes(form: str) -> None:
+    raw = b"%PDF-1.5\n1 0 obj<<" + (form % ("9" * 5000)).encode() + b">>\nstartxref\n9\n%%EOF\n"
+    found = probe_pdf(b64(raw))
+    assert found is not None
+    assert found.pages > 600  # more than any request takes
+
+
 def test_pages_unknown() -> None:
     found = probe_pdf(b64(b"%PDF-1.5\n<</Type/ObjStm>>stream\nbroken\nstartxref\n9\n%%EOF"))
     assert found is not None
@@ -172,6 +180,7 @@ def test_what_an_error_refuses(text: str) -> None:
         "Overloaded",
         "Imagine that",
         "messages.2.content.0.thinking.signature: Field required",
+        f"messages.{'9' * 5000}.content.0.image.source.base64: x",
     ],
 )
 def test_what_isnt_about_media(text: str) -> None:

@@ -448,3 +448,12 @@ def test_fault_37_every_block_of_recorded_answers_is_there_once_and_in_order() -
             if not isinstance(message, UserMessage):
                 got.setdefault(message.message.get("id") or message.uuid, []).extend(message.message["content"])
         assert got == said_by, path.name
+
+
+def test_equal_blocks_nested_deeper_than_repr_goes() -> None:
+    deep: Any = "x"
+    for _ in range(20_000):
+        deep = [deep]
+    block = call("t1", value=deep)
+    out = normalized([user("u1", "go"), said("a1", "m1", block), said("a2", "m1", block), said("a3", "m1", call("t1"))])
+    assert [len(content) for content in contents(out)] == [1, 2]

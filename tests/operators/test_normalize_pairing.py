@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from normalizing import answered, call, result, said, text, user
+from request_rules import check_messages
 from requesting import blocks, explained, image, roles, sent, texts
 
 from turnstream.messages.texts import MISSING_RESULT
@@ -264,7 +265,8 @@ def search(name: str = "srvtoolu_1", tool: str = "web_search") -> dict[str, Any]
 
 
 def found(name: str = "srvtoolu_1", kind: str = "web_search_tool_result") -> dict[str, Any]:
-    return {"type": kind, "tool_use_id": name, "content": []}
+    content: Any = [] if kind == "web_search_tool_result" else {"type": kind.replace("_tool_result", "_result")}
+    return {"type": kind, "tool_use_id": name, "content": content}
 
 
 def said_by(*content: Any, **envelope: Any) -> list[Any]:
@@ -378,9 +380,59 @@ def test_mcp_calls() -> None:
     assert sent([*said_by(nameless, answer, text("so")), user("u2", "ok")])[1]["content"] == [text("so")]
 
 
+WEB = {"type": "web_search_result", "title": "t", "url": "u", "encrypted_content": "e"}
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        ([WEB, {"type": "web_search_result", "title": "t"}, None, "x"], [WEB]),
+        ([{**WEB, "page_age": None, "rank": 1}], [{**WEB, "page_age": None}]),
+        ([{**WEB, "title": 5}], []),
+        ({"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}, ...),
+        ({}, None),
+        ("words", None),
+        (None, None),
+    ],
+)
+def test_what_isnt_a_web_searchs_result_goes(content: Any, kept: Any) -> None:
+    answer = {**found(), "content": content}
+    out = sent([*said_by(search(), answer, text("so")), user("u2", "ok")])
+    assert check_messages(out) == []
+    if kept is None:  # nothing answers the call now
+        assert out[1]["content"] == [text("so")]
+    else:
+        assert out[1]["content"][1] == {**answer, "content": content if kept is ... else kept}
+
+
+@pytest.mark.parametrize("content", [[], "x", None, {"type": None}, 5])
+def test_a_server_result_of_another_shape_goes_with_its_call(content: Any) -> None:
+    answer = {**found(kind="code_execution_tool_result"), "content": content}
+    out = sent([*said_by(search(tool="code_execution"), answer, text("so")), user("u2", "ok")])
+    assert out[1]["content"] == [text("so")]
+
+
+def test_what_an_mcp_tool_said_is_texts() -> None:
+    use = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "ask", "server_name": "wiki", "input": {}}
+    odd = [text("a"), text(" "), {**text("b"), "cache_control": {"type": "ephemeral"}}, {"type": "x", "text": "c"}, 5]
+    answer = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": None, "content": odd}
+    out = sent([*said_by(use, answer, text("so")), user("u2", "ok")])
+    assert check_messages(out) == []
+    assert out[1]["content"][1] == {
+        "type": "mcp_tool_result",
+        "tool_use_id": "mcptoolu_1",
+        "content": [text("a"), text("b"), text("c"), text("5")],
+    }
+    for content, kept in ((None, []), ({"text": "d"}, [text("d")])):
+        out = sent([*said_by(use, {**answer, "content": content}, text("so")), user("u2", "ok")])
+        assert out[1]["content"][1]["content"] == kept
+
+
 def test_a_server_tool_that_doesnt_exist_goes_with_its_result() -> None:
-    out = sent([*said_by(search(tool="time_travel"), found(), text("so")), user("u2", "ok")])
-    assert types(out[1]) == ["text"]
+    for name in ("time_travel", ["web_search"], None):
+        call_of_none = {**search(), "name": name}
+        out = sent([*said_by(call_of_none, found(), text("so")), user("u2", "ok")])
+        assert types(out[1]) == ["text"]
 
 
 def test_nothing_to_pair_is_the_same_object() -> None:

@@ -328,6 +328,7 @@ def test_an_error_about_something_else_strips_nothing() -> None:
 def test_stripping_twice_strips_no_more(refused: str) -> None:
     out = normalize_for_api(long_history(), refused=refused)
     assert normalize_for_api(out, refused=refused) == out
+    assert explained(out, refused=refused) == []
     assert not any(before is after for before, after in zip(long_history(), out, strict=True))
 
 

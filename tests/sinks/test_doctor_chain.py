@@ -341,3 +341,11 @@ def test_tombstones_are_carried_out(path: Path) -> None:
     report = cured(path, "tombstone")
     assert [found.line for found in report.findings] == [5]
     assert chain(path) == links((1, None), (3, 1), (4, 3))
+
+
+def test_fault_41_a_repeat_that_shares_a_uuid_is_taken_out_and_what_hangs_on_it_bridged(path: Path) -> None:
+    lines = [*talk(1), memory(3, 2), *talk(1, 4, 3), boundary(6, **kept(head=3, anchor=7, tail=5)), summary(7, 6)]
+    # The attachment that is attached again has the uuid of message 2, so what follows it names that.
+    write(path, *lines, memory(2, 7), *talk(1, 8, 2))
+    cured(path, "id-collision", "repeated-attachment", less=True)
+    assert chain(path)[-2:] == links((8, 7), (9, 8))

@@ -106,6 +106,20 @@ def test_fault_42_the_same_words_in_one_answer_are_two_blocks(path: Path) -> Non
     assert diagnose(path).findings == []
 
 
+def test_fault_42_blocks_of_one_answer_that_came_at_once_may_say_the_same(path: Path) -> None:
+    # As between the citations of a web search.
+    words = ("One", ". ", "Two", ". ", ". ")
+    blocks = [assistant(n, n - 1, ailing.text(said), answer="m") for n, said in enumerate(words, 2)]
+    moment = blocks[0]["timestamp"]
+    lines = [user(1, None), *({**block, "timestamp": moment} for block in blocks)]
+    write(path, *lines)
+    assert diagnose(path).findings == []
+    # The same at the same place is one, and so is what comes again behind others.
+    write(path, *lines, again(lines[2], 13, 2), {**assistant(20, 6), "timestamp": moment}, again(lines[2], 21, 20))
+    report = cured(path, "echo", less=True)
+    assert [found.uuid for found in report.findings] == [uid(13), uid(21)]
+
+
 def test_fault_42_a_result_again_is_an_echo(path: Path) -> None:
     lines = [user(1, None), assistant(2, 1, call("a")), result(3, 2, "a"), later(again(result(3, 2, "a"), 4, 3))]
     write(path, *lines, assistant(5, 4))

@@ -166,6 +166,51 @@ def test_fault_38_a_parent_that_is_not_copied_is_bridged(tmp_path: Path) -> None
     assert not resume(new).report.damage
 
 
+@pytest.mark.parametrize("parent", [["a-1"], {"uuid": "a-1"}, 5])
+def test_a_parent_that_is_no_text_is_bridged(tmp_path: Path, parent: Any) -> None:
+    path = write(tmp_path, 1, user("u-1", "One"), assistant("a-1", "First", "u-1"), user("u-2", "Two", parent))
+    path.write_bytes(path.read_bytes() + jsonl(assistant("a-2", "Second", parent, answer="msg_2")))
+    new = fork_session(path)
+    assert resumed(new) == resumed(path)
+
+
+def test_a_circle_is_opened_as_on_reading(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        1,
+        user("u-1", "One", "a-2"),
+        assistant("a-1", "First", "u-1"),
+        user("u-2", "Two", "a-1"),
+        assistant("a-2", "Second", "u-2", answer="msg_2"),
+    )
+    new = fork_session(path)
+    assert [line.get("parentUuid") for line in lines(new)[:-1]] == [None, "u-1", "a-1", "u-2"]
+    assert resumed(new) == resumed(path) == ["u-1", "a-1", "u-2", "a-2"]
+
+
+def test_a_later_copy_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        1,
+        {"type": "file-history-snapshot", "uuid": "u-2", "parentUuid": "nowhere", "snapshot": {}},
+        user("u-1", "One"),
+        assistant("a-1", "First", "u-1"),
+        user("u-2", "Two", "a-1"),
+        assistant("a-2", "Second", "u-2", answer="msg_2"),
+        # Recorded again when the session was opened again, behind what was the last then.
+        user("u-1", "One", "a-2", isMeta=False),
+        user("u-2", "Two", "u-1", isMeta=False, isSidechain=True),
+    )
+    new = fork_session(path)
+    assert [(line["uuid"], line["parentUuid"], line["isSidechain"]) for line in lines(new)[:-1]] == [
+        ("u-1", None, False),
+        ("a-1", "u-1", False),
+        ("u-2", "a-1", False),
+        ("a-2", "u-2", False),
+    ]
+    assert resumed(new) == resumed(path) == ["u-1", "a-1", "u-2", "a-2"]
+
+
 def test_broken_lines_duplicates_and_surrogates(tmp_path: Path) -> None:
     path = write(tmp_path, 1)
     one, two = jsonl(*talk(1)).splitlines()

@@ -18,6 +18,7 @@ from turnstream.messages import (
 )
 from turnstream.sinks.transcript import TranscriptSink
 from turnstream.sinks.transcript.chain import Chain
+from turnstream.sinks.transcript.reading import resume
 from turnstream.testing import virtual_time
 
 
@@ -141,6 +142,32 @@ async def test_held_messages_move_the_pointer_only_as_a_prefix(tmp_path: Path) -
     assert found[summary.uuid] == boundary.uuid
     assert found[after.uuid] == summary.uuid
     assert last == after.uuid
+
+
+@virtual_time
+async def test_fault_38_a_result_put_between_held_messages_doesnt_cut_off_what_is_behind_it(tmp_path: Path) -> None:
+    make = maker()
+    path = tmp_path / "s.jsonl"
+    sink = TranscriptSink(path)
+    call, answer = Answer(make, "msg_1"), Answer(make, "msg_2")
+    ask, go_on = make.user("read it"), make.user("and now?")
+    await sink.record([ask])
+    sink.on_next([call.start(), *call.tool("t1"), *call.end(), answer.start(), *answer.text("done"), *answer.end()])
+    await sink.record([go_on])
+    await sink.aclose()
+    # The call's result was never written: resume makes it, and whoever goes on records the whole list.
+    messages = resume(path).messages
+    made = messages[2]
+    assert [m.uuid for m in messages] == [ask.uuid, call.messages[0].uuid, made.uuid, answer.messages[0].uuid, go_on.uuid]
+    sink = TranscriptSink(path, append=True)
+    assert await sink.record(messages) == go_on.uuid
+    sink.append(more := make.user("more"))
+    assert await sink.record([*messages, more, last := make.user("last")]) == last.uuid
+    await sink.aclose()
+    found = parents(path)
+    assert found[made.uuid] == call.messages[0].uuid
+    assert (found[more.uuid], found[last.uuid]) == (go_on.uuid, more.uuid)
+    assert [m.uuid for m in resume(path).messages] == [*(m.uuid for m in messages), more.uuid, last.uuid]
 
 
 @virtual_time
@@ -343,3 +370,32 @@ def test_chain_survives_a_loop_in_a_foreign_file() -> None:
     chain.remove("a")
     chain.remove("b")
     assert chain.resolve("a") is None
+
+
+@virtual_time
+async def test_fault_59_messages_of_another_session_that_the_file_holds_are_no_strangers(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    make = maker()
+    sink = TranscriptSink(path, session_id=SESSION)
+    await sink.record([make.user("1"), make.assistant("2")])
+    await sink.aclose()
+    other = "0b6b3f2e-1d58-4c3e-9f7e-5a3c1f0d9e77"
+    first, second = uuids(path)
+    # Another program went on with it under an id of its own.
+    line = path.read_bytes().splitlines()[-1].replace(SESSION.encode(), other.encode())
+    line = line.replace(second.encode(), b"gone-on-with").replace(first.encode(), second.encode())
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    messages = resume(path).messages
+    assert len(messages) == 3
+    sink = TranscriptSink(path, append=True)
+    assert sink.session_id == other
+    sink.append(messages[0])
+    sink.on_next(messages[:2])
+    question = make.user("3")
+    assert await sink.record([*messages, question]) == question.uuid
+    stranger = replace(messages[0], uuid="not-held")
+    with pytest.raises(TranscriptError, match=SESSION):
+        await sink.record([*messages, stranger])
+    await sink.aclose()
+    assert parents(path)[question.uuid] == "gone-on-with"
+    assert len(records(path)) == 4

@@ -108,7 +108,8 @@ class Links:
             return self._root(entry, flat)
         moved = self._moved.get(parent)
         if moved is not None and entry.ordinal > moved[0]:
-            return moved[1], ""
+            # The record that got another id may have been taken out since.
+            return (moved[1] if moved[1] in self.by_uuid else self._past(entry, moved[1])[0]), ""
         other = self.by_uuid.get(parent)
         if other is not None and self._fits(entry, other):
             return parent, ""

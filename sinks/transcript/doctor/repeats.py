@@ -51,7 +51,8 @@ def find_repeats(members: Sequence[Entry]) -> Repeats:
 
     The same uuid and type is a repeat. Under another uuid it is one if it can't be anything else: a tool call,
     a result or signed thinking that is there already; the same block of the same answer with the human's words
-    between; all of it at the same time; the human's words twice within two seconds at the same place, or before
+    between; all of it at the same time, unless all that stands between is of that answer and that time (blocks that
+    came in one piece may say the same: ". " between citations); the human's words twice within two seconds at the same place, or before
     an answer that is a repeat.
     """
     by_uuid: dict[str, Entry] = {}
@@ -62,8 +63,11 @@ def find_repeats(members: Sequence[Entry]) -> Repeats:
     collisions: list[Entry] = []
     said = 0
     before: Entry | None = None
+    burst = 0  # where the blocks of one answer with one time begin that stand before this record
     for entry in members:
         entry.said = said
+        if before is None or (entry.answer, entry.time) != (before.answer, before.time):
+            burst = entry.ordinal
         first = by_uuid.get(entry.uuid) if entry.uuid is not None else None
         if first is not None and first.kind != entry.kind:
             collisions.append(entry)
@@ -72,7 +76,7 @@ def find_repeats(members: Sequence[Entry]) -> Repeats:
         key = _key(entry)
         if first is None and key is not None:
             twin = by_key.get(key)
-            if twin is not None and _is_echo(entry, twin):
+            if twin is not None and _is_echo(entry, twin, burst):
                 first = twin
         if first is None and _is_spoken(entry):
             first = next((words for words in spoken if _is_doubled(entry, words)), None)
@@ -116,13 +120,13 @@ def _key(entry: Entry) -> bytes | tuple[str, bytes] | None:
     return key if entry.branch is None else (entry.branch, key)
 
 
-def _is_echo(entry: Entry, first: Entry) -> bool:
+def _is_echo(entry: Entry, first: Entry, burst: int) -> bool:
     if entry.kind != first.kind:
         return False
     if entry.kind != "assistant" or entry.unique:
         return True
     if entry.time is not None and entry.time == first.time:
-        return True
+        return first.ordinal < burst or entry.parent == first.parent
     return entry.said > first.said and not entry.side
 
 

@@ -15,7 +15,7 @@ from turnstream.messages.jsonvalue import MAX_RECORD_DEPTH, dumps, loads
 from turnstream.messages.types import raw_of
 from turnstream.sinks.transcript.fillers import sync_folder, temporary_of
 from turnstream.sinks.transcript.layout import is_session_id
-from turnstream.sinks.transcript.reading.records import read_records
+from turnstream.sinks.transcript.reading.records import Record, read_records
 from turnstream.sinks.transcript.reading.resume import Resumed, resume
 from turnstream.sinks.transcript.sessions.digest import digest
 from turnstream.sinks.transcript.sessions.listing import open_transcript
@@ -31,6 +31,7 @@ _BRIDGED: Final = (
     *("dangling_parent", "lost_root", "no_parent", "loop"),
     *("progress_bridged", "other_bridged", "sidechain_bridged", "tombstone_bridged"),
 )
+_MEMBERS: Final = ("user", "assistant", "system", "attachment")
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -103,20 +104,22 @@ def _lines(source: Path, target: Path, found: Resumed, ident: str, title: str) -
         elif raw is not None:
             nameless.add(raw)
     parents = _parents(found)
-    kept = set(by_uuid)
     for record in read_records(source):
         if record.uuid is not None:
-            # Of a uuid that is there twice, what resume took stands in the place of the first.
-            raw = by_uuid.pop(record.uuid, None)
+            # Of a uuid that is there twice, what resume took stands in the place of the first. Other types' ids are
+            # names of other things.
+            raw = by_uuid.pop(record.uuid, None) if record.type in _MEMBERS else None
         else:
             raw = record.raw if record.raw in nameless else None
             nameless.discard(record.raw)
         if raw is None:
             continue
         value = loads(raw, max_depth=MAX_RECORD_DEPTH)
+        if raw != record.raw:
+            _stand_at(value, record)
         old = value.get("sessionId")
         value["sessionId"] = ident
-        if record.uuid in parents and value.get("parentUuid") not in kept:
+        if record.uuid in parents:
             value["parentUuid"] = parents[record.uuid]
         origin = {"sessionId": old if isinstance(old, str) else source.stem, "messageUuid": value.get("uuid")}
         value[FORKED_FROM] = {key: item for key, item in origin.items() if item is not None}
@@ -126,10 +129,20 @@ def _lines(source: Path, target: Path, found: Resumed, ident: str, title: str) -
     yield dumps({"type": "custom-title", "customTitle": title, "sessionId": ident}) + b"\n"
 
 
-def _parents(found: Resumed) -> dict[str, str]:
-    """What records hang on whose line doesn't say so, or names one that isn't copied."""
+def _stand_at(value: dict[str, Any], first: Record) -> None:
+    """Give a later copy the place of the first one in the chain, too, as resume does."""
+    assert first.value is not None
+    for key in ("parentUuid", "isSidechain"):
+        if key in first.value:
+            value[key] = first.value[key]
+        else:
+            value.pop(key, None)
+
+
+def _parents(found: Resumed) -> dict[str, str | None]:
+    """What records hang on whose line doesn't say so, or names one that isn't copied; None opens a circle."""
     if not found.report.of("flat_file"):
-        return {f.uuid: f.target for f in found.report.of(*_BRIDGED) if f.uuid and f.target}
+        return {f.uuid: f.target for f in found.report.of(*_BRIDGED) if f.uuid and (f.target or f.kind == "loop")}
     uuids = [uuid for message in found.messages if (uuid := getattr(message, "uuid", ""))]
     return dict(zip(uuids[1:], uuids, strict=False))
 

@@ -1,0 +1,309 @@
+"""``resilient``: a request that is tried again, and falls back, as one source of items (WIRE.md §7; docs/faults.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from turnstream.flow.clocks import Clocks
+from turnstream.messages.errors import StreamIdleTimeout
+from turnstream.messages.ids import Clock, IdSource, system_clock
+from turnstream.messages.types import QueryItem, RequestStart, ResponseFailed
+from turnstream.operators.batch import Batch, StreamKey
+from turnstream.operators.resilience import NO_RETRY, Attempts, RetryBudget, RetryPolicy, Switch, may_fall_back
+from turnstream.operators.resilience.fallback import FALLBACK_SECONDS, took_too_long
+from turnstream.operators.resilience.watchdog import is_progress, no_progress
+from turnstream.operators.stage import Fault, Operator
+from turnstream.sources.base import Source
+from turnstream.sources.session import SessionSource
+
+__all__ = ["FALLBACK_SECONDS", "FallBack", "Make", "ResilientSource", "resilient"]
+
+T = TypeVar("T")
+
+Make = Callable[[RequestStart], Source[bytes]]
+"""Makes the source of one attempt."""
+
+# A loop may call a timer a little early (by its resolution).
+_EARLY: Final = 1e-3
+
+
+class FallBack(msgspec.Struct, frozen=True):
+    """Another request, for when the first kind failed.
+
+    Attributes:
+        make: makes its source.
+        name: names the switch for people: ``a request that doesn't stream``, ``model …``.
+        retry: how often it is tried; once, unless given.
+        timeout: seconds that are waited for its answer in all; None for no limit.
+        suits: which failures it may help against.
+    """
+
+    make: Make
+    name: str
+    retry: RetryPolicy = NO_RETRY
+    timeout: float | None = None
+    suits: Callable[[ResponseFailed], bool] = may_fall_back
+
+
+class ResilientSource(SessionSource[bytes, QueryItem]):
+    """One answer, whatever it takes; made by :func:`resilient`.
+
+    Attributes:
+        attempts: how many were made.
+        errors: what broke in the end, if it did; what was tried again is only told by items.
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        operator: Callable[[Source[bytes]], Operator[bytes, QueryItem]],
+        *,
+        core: Attempts,
+        fall_back: Sequence[FallBack],
+        clocks: Clocks,
+        name: str,
+        started: Callable[[Source[bytes]], None] | None,
+    ) -> None:
+        super().__init__((), operator, name=name, started=started)
+        self._make = make
+        self._core = core
+        self._fall_back = tuple(fall_back)
+        self._clocks = clocks
+        self._used = False
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts were made so far."""
+        return self._core.number
+
+    async def batches(self) -> AsyncIterator[Batch[QueryItem]]:
+        """The request goes out with the first batch, each attempt's :class:`RequestStart`.
+
+        Raises:
+            RuntimeError: it was iterated before.
+        """
+        stream = self._attempt_all()
+        try:
+            async for batch in stream:
+                yield batch
+        finally:
+            await stream.aclose()
+
+    def runs(self) -> Iterator[AsyncGenerator[Batch[QueryItem], None]]:
+        """One live stream."""
+        yield self._attempt_all()
+
+    async def _attempt_all(self) -> AsyncGenerator[Batch[QueryItem], None]:
+        if self._used:
+            raise RuntimeError("a resilient source is one request; make a new one for the next")
+        self._used = True
+        loop = asyncio.get_running_loop()
+        core = self._core
+        make, timeout = self._make, None
+        while True:
+            start = core.begin()
+            yield Batch((start,), loop.time())
+            source = make(start)
+            if self._started is not None:
+                self._started(source)
+            self._chain = chain = self._operator(source).chain()
+            # What is iterated here is closed here, so that no response outlives its attempt.
+            stream = _Watched(source, self._clocks.progress, timeout)
+            error: Exception | None = None
+            weight = 0
+            key: StreamKey | None = None
+            try:
+                while (taken := await stream.take()) is not None:
+                    items: Sequence[Any] = chain.feed(taken.items)
+                    if chain.broken:
+                        items, error = _without_fault(items)
+                    if items and is_progress(items):
+                        stream.progress()
+                    passed = core.feed(items)
+                    weight += taken.weight
+                    key = taken.key
+                    if passed:
+                        yield Batch(passed, taken.at, key, weight)
+                        weight = 0
+                    if core.over or chain.broken:
+                        break
+            except Exception as broken:  # noqa: BLE001 - whatever breaks an attempt, it is judged
+                error = broken
+            finally:
+                await stream.aclose()
+            if not chain.broken:
+                rest: Sequence[Any] = chain.flush() if error is None else chain.fail(error)
+                rest, fault = _without_fault(rest)
+                error = error or fault
+                passed = core.feed(rest)
+                if passed or weight:
+                    yield Batch(passed, None, key, weight)
+            # A failure may end an answer before its source does, so the source is asked, not only its error.
+            wanted = getattr(error, "retry_after", None)
+            if wanted is None:
+                wanted = getattr(source, "retry_after", None)
+            decision = core.ended(loop.time(), error=error, retry_after=wanted)
+            self._chain = None
+            if decision.action in ("close", "give_up") and error is not None:
+                self.errors.append((source.name, error))
+            if decision.items:
+                yield Batch(decision.items, loop.time())
+            if decision.action == "retry":
+                await asyncio.sleep(decision.delay)
+            elif decision.switch is not None:
+                switch = self._fall_back[decision.switch]
+                make, timeout = switch.make, switch.timeout
+            else:
+                return
+
+    def interrupt(self, error: Exception) -> Sequence[Any]:
+        """The run breaks off: what the open attempt still holds; between two attempts, nothing."""
+        chain, self._chain = self._chain, None
+        if chain is None:
+            return ()
+        items = () if chain.broken else _without_fault(chain.fail(error))[0]
+        return self._core.interrupted(items)
+
+
+class _Watched:
+    """The batches of one source, and the clocks that only an attempt has: of progress, and for a whole fallback.
+
+    They run only while the source is waited for. One timer, set anew only when it is due; what ends a wait is a
+    cancellation of the task that waits, as in ``asyncio.timeout``.
+    """
+
+    def __init__(self, source: Source[bytes], progress: float | None, total: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._source = source
+        self._stream: Any = None
+        self._limits = (progress, total)
+        self._stuck = 0.0  # seconds waited since there was progress
+        self._waited = 0.0
+        self._since: float | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._expired: StreamIdleTimeout | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def take(self) -> Batch[bytes] | None:
+        """The next batch, None at the end; the first one opens the source."""
+        if self._stream is None:
+            self._stream = self._source.batches()
+            if hasattr(self._stream, "__anext__"):
+                self._set_timer()
+        if not hasattr(self._stream, "__anext__"):
+            batch: Batch[bytes] | None = next(self._stream, None)
+            return batch
+        self._task = task = asyncio.current_task()
+        cancels = 0 if task is None else task.cancelling()
+        self._since = since = self._loop.time()
+        try:
+            batch = await self._stream.__anext__()
+            return batch
+        except StopAsyncIteration:
+            return None
+        except asyncio.CancelledError:
+            # A cancellation that came from elsewhere at the same time goes on.
+            if self._expired is not None and task is not None and task.uncancel() <= cancels:
+                raise self._expired from None
+            raise
+        finally:
+            self._since = None
+            waited = self._loop.time() - since
+            self._stuck += waited
+            self._waited += waited
+
+    def progress(self) -> None:
+        """Something came that gets the answer on."""
+        self._stuck = 0.0
+
+    async def aclose(self) -> None:
+        """Let go of the response, and stop the clocks."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        close: Any = getattr(self._stream, "aclose", None)
+        if close is not None:
+            await close()
+        elif hasattr(self._stream, "close"):
+            self._stream.close()
+
+    def _set_timer(self) -> None:
+        waiting = 0.0 if self._since is None else self._loop.time() - self._since
+        progress, total = self._limits
+        left = [limit - used - waiting for limit, used in ((progress, self._stuck), (total, self._waited)) if limit]
+        if left:
+            # While nothing is waited for, there is no hurry: a wait that begins later ends later.
+            soonest = 0.0 if self._since is not None else 1.0
+            self._timer = self._loop.call_later(max(min(left), soonest), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._since is not None and self._task is not None:
+            waiting = self._loop.time() - self._since
+            progress, total = self._limits
+            if total is not None and self._waited + waiting > total - _EARLY:
+                self._expired = took_too_long(self._source.name, total)
+            elif progress is not None and self._stuck + waiting > progress - _EARLY:
+                self._expired = no_progress(progress)
+            if self._expired is not None:
+                self._task.cancel()
+                return
+        self._set_timer()
+
+
+def _without_fault(items: Sequence[Any]) -> tuple[Sequence[Any], Exception | None]:
+    if items and items[-1].__class__ is Fault:
+        return items[:-1], items[-1].error
+    return items, None
+
+
+def resilient(
+    make: Make,
+    operator: Callable[[Source[bytes]], Operator[bytes, QueryItem]],
+    *,
+    retry: RetryPolicy | None = None,
+    fall_back: Sequence[FallBack] = (),
+    clocks: Clocks | None = None,
+    budget: RetryBudget | None = None,
+    ids: IdSource | None = None,
+    clock: Clock = system_clock,
+    chance: Callable[[], float] = random.random,
+    name: str = "request",
+    started: Callable[[Source[bytes]], None] | None = None,
+) -> ResilientSource:
+    """One request as a source of items: tried again, then replaced by another one, by the rules of docs/faults.md.
+
+        resilient(lambda start: from_request(request), decode_answer_and_the_rest, retry=RetryPolicy(tries=4))
+
+    Each attempt begins with a :class:`RequestStart`, whose ``committed`` a tool executor sets before it starts a tool,
+    and runs through fresh stages. Nothing is sent before the run starts.
+
+    Args:
+        make: makes the source of an attempt; called after its ``RequestStart`` was delivered.
+        operator: makes an attempt's stages, up to ``accumulate``; as :class:`SessionSource` takes it.
+        retry: how often and after which waits; default :class:`RetryPolicy`, ``NO_RETRY`` for one attempt.
+        fall_back: other requests, in order, each at most once.
+        clocks: its ``progress`` counts here; the others are the source's (``from_request(clocks=…)``).
+        budget: shared by the requests to one host (:func:`host_budget`); default none.
+        ids: makes uuids of the system messages.
+        clock: wall-clock seconds of the system messages.
+        chance: evenly distributed from 0 to 1, for the jitter.
+        name: what reports call it.
+        started: called with the source of each attempt.
+    """
+    switches = [Switch(name=other.name, retry=other.retry, suits=other.suits) for other in fall_back]
+    core = Attempts(retry=retry, switches=switches, budget=budget, ids=ids, clock=clock, chance=chance)
+    return ResilientSource(
+        make,
+        operator,
+        core=core,
+        fall_back=fall_back,
+        clocks=clocks if clocks is not None else Clocks(),
+        name=name,
+        started=started,
+    )
