@@ -194,7 +194,7 @@ def _pruned(report: PruneReport) -> str:
         if report.dry_run or removal.done
     ]
     if not lines:
-        return "nothing to remove"
+        return "nothing was removed" if report.removals else "nothing to remove"
     end = f"{_size(report.bytes)} {verb}"
     return "\n".join([*lines, f"{end}; --yes removes it" if report.dry_run else end])
 
@@ -204,6 +204,7 @@ _KINDS: Final = {
     "side_folder": "folder without a session",
     "side_file": "tool result",
     "fillers": "fillers",
+    "half_made": "half-made copy",
 }
 
 

@@ -18,7 +18,7 @@ from turnstream.operators.resilience import NO_RETRY, Attempts, RetryBudget, Ret
 from turnstream.operators.resilience.fallback import FALLBACK_SECONDS, took_too_long
 from turnstream.operators.resilience.watchdog import is_progress, no_progress
 from turnstream.operators.stage import Fault, Operator
-from turnstream.sources.base import Source
+from turnstream.sources.base import CHUNK_SIZE, Source
 from turnstream.sources.session import SessionSource
 
 __all__ = ["FALLBACK_SECONDS", "FallBack", "Make", "ResilientSource", "resilient"]
@@ -124,10 +124,13 @@ class ResilientSource(SessionSource[bytes, QueryItem]):
                         items, error = _without_fault(items)
                     if items and is_progress(items):
                         stream.progress()
+                    else:
+                        stream.no_progress()
                     passed = core.feed(items)
                     weight += taken.weight
                     key = taken.key
-                    if passed:
+                    # A flood of comments gives nothing to pass on; the run lets the loop breathe between batches.
+                    if passed or weight >= CHUNK_SIZE:
                         yield Batch(passed, taken.at, key, weight)
                         weight = 0
                     if core.over or chain.broken:
@@ -185,12 +188,15 @@ class _Watched:
         self._stuck = 0.0  # seconds waited since there was progress
         self._waited = 0.0
         self._since: float | None = None
+        self._taken = 0.0  # when the last batch came
         self._task: asyncio.Task[Any] | None = None
         self._expired: StreamIdleTimeout | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def take(self) -> Batch[bytes] | None:
         """The next batch, None at the end; the first one opens the source."""
+        if self._expired is not None:
+            raise self._expired
         if self._stream is None:
             self._stream = self._source.batches()
             if hasattr(self._stream, "__anext__"):
@@ -213,13 +219,21 @@ class _Watched:
             raise
         finally:
             self._since = None
-            waited = self._loop.time() - since
+            self._taken = now = self._loop.time()
+            waited = now - since
             self._stuck += waited
             self._waited += waited
 
     def progress(self) -> None:
         """Something came that gets the answer on."""
         self._stuck = 0.0
+
+    def no_progress(self) -> None:
+        """What came doesn't. The time that it cost counts, too: a flood never has to be waited for."""
+        self._stuck += self._loop.time() - self._taken
+        progress = self._limits[0]
+        if progress is not None and self._stuck > progress:
+            self._expired = no_progress(progress)
 
     async def aclose(self) -> None:
         """Let go of the response, and stop the clocks."""

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from turnstream.messages.types import RequestStart
 from turnstream.operators.batch import Batch, StreamKey
 from turnstream.operators.stage import Chain, Fault, Operator
-from turnstream.sources.base import Source
+from turnstream.sources.base import CHUNK_SIZE, Source
 
 __all__ = ["SessionSource", "in_turn"]
 
@@ -151,7 +151,8 @@ class SessionSource(Source[B], Generic[A, B]):
                 items = self._good(chain.feed(taken.items), source)
                 weight += taken.weight
                 key = taken.key
-                if items:
+                # A flood of comments makes no item; the run lets the loop breathe between batches.
+                if items or weight >= CHUNK_SIZE:
                     yield Batch(items, taken.at, key, weight)
                     weight = 0
                 if chain.broken:

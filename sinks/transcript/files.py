@@ -73,6 +73,7 @@ class TranscriptFile:
         self._lock = SessionLock(path)
         self._fd: int | None = None
         self._unended = False
+        self._end: int | None = 0  # where the file ends if only we wrote; None: look
         self._index = LineIndex()
         self._fillers = False
         self._cut_off = False
@@ -120,6 +121,7 @@ class TranscriptFile:
             except OSError as error:
                 raise self._error(f"the transcript can't be read: {error.strerror}") from error
             self._unended = not existing.ended
+            self._end = existing.size
             self._fillers = existing.fillers > 0
             return existing
         except BaseException:
@@ -155,17 +157,15 @@ class TranscriptFile:
         """
         short = 0
         done = 0
-        ending = b"\n" if self._unended else b""
-        if ending:
-            data = ending + data
+        ending = b""
         start = 0
         try:
             for file in side_files:
                 write_side_file(file, durable=self._durable)
-            fd = self._fd
-            if fd is None:
-                self._fd = fd = self._make()
-            start = os.fstat(fd).st_size
+            fd, start = self._opened()
+            if self._unended:
+                ending = b"\n"
+                data = ending + data
             idle = 0
             while done < len(data):
                 count = _write(fd, memoryview(data)[done:])
@@ -198,11 +198,41 @@ class TranscriptFile:
                     done = 0
                     raise
         except OSError as error:
+            self._end = None
             done = self._counted(done, ending)
             self._note(entries, sizes, start + len(ending), done)
             return Written(done, error, short)
+        self._end = start + len(data)
         self._note(entries, sizes, start + len(ending), None)
         return Written(self._counted(done, ending), None, short)
+
+    def _opened(self) -> tuple[int, int]:
+        """The descriptor of what is at the path, and its size; what others did to the file meanwhile is noticed.
+
+        Editors put a new file in the old one's place: what is written to that is in no file any more.
+        """
+        fd = self._fd
+        if fd is not None:
+            ours = os.fstat(fd)
+            try:
+                there = os.stat(self.path, follow_symlinks=False)
+                same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+            except (FileNotFoundError, NotADirectoryError):
+                same = False
+            except OSError:
+                same = True  # it can't be known
+            if not same:
+                _log.warning("%s was replaced or removed while it was open; going on with what is there", self.path)
+                self._fd = None
+                self._end = None
+                os.close(fd)
+        if self._fd is None:
+            self._fd = self._make()
+        size = os.fstat(self._fd).st_size
+        # Of one that grew the last line may just be written by somebody who doesn't heed the lock.
+        if self._end is None or size < self._end:
+            self._unended = size > 0 and _last_byte(self.path) != b"\n"
+        return self._fd, size
 
     def _note(self, entries: Sequence[Entry], sizes: Sequence[int], start: int, done: int | None) -> None:
         """Remember where the lines are, ``done`` bytes of which (None: all) are in the file."""
@@ -219,6 +249,7 @@ class TranscriptFile:
         erased = erase(self.path, self._index, uuids, bridges, durable=self._durable)
         self._fillers = self._fillers or erased.overwritten > 0
         self._cut_off = self._cut_off or erased.cut > 0
+        self._end = None
         return erased
 
     def _counted(self, done: int, ending: bytes) -> int:
@@ -271,3 +302,9 @@ class TranscriptFile:
 
     def _error(self, message: str, *, hint: str | None = None) -> TranscriptError:
         return TranscriptError(message, file=str(self.path), hint=hint)
+
+
+def _last_byte(path: Path) -> bytes:
+    with open(os.open(path, os.O_RDONLY | _SAFE), "rb", buffering=0) as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1)

@@ -123,7 +123,7 @@ class TranscriptSink(SinkBase):
         redact: Redact | None = None,
         ids: IdSource | None = None,
         clock: Clock = system_clock,
-        high_water: int = 1 << 20,
+        high_water: int = 4 << 20,
         low_water: int = 1 << 20,
         device_patience: float | None = None,
         persist: bool = True,
@@ -405,8 +405,7 @@ class TranscriptSink(SinkBase):
         prefix = True
         since: set[str] | None = None
         # What a new boundary kept stands behind it in the list, and doesn't say that it was put in between.
-        begins = compacts and any(is_boundary(message) and not chain.seen(message.uuid) for message in messages)
-        last_held = -1 if begins else _last_held(messages, chain)
+        last_held = -1 if compacts and _compacts_anew(messages, chain) else _last_held(messages, chain)
         for at, message in enumerate(messages):
             if not is_member(message):
                 self._take(message, now, None)
@@ -523,6 +522,11 @@ class TranscriptSink(SinkBase):
             "coerced_lines": self._envelope.coerced,
             **self._journal.counts,
         }
+
+
+def _compacts_anew(messages: Sequence[Any], chain: Chain) -> bool:
+    """Whether one of them is a boundary that isn't in the transcript yet."""
+    return any(is_boundary(message) and not chain.seen(message.uuid) for message in messages)
 
 
 def _last_held(messages: Sequence[Message], chain: Chain) -> int:

@@ -178,7 +178,7 @@ def test_what_cannot_be_removed_is_told(
     monkeypatch.setattr(Path, "unlink", refuse)
     assert main(["sessions", "prune", "--root", str(root), "--keep", "0", "--yes"]) == 1
     out, err = capsys.readouterr()
-    assert out == "nothing to remove\n"
+    assert out == "nothing was removed\n"
     assert f"{path} stays: Permission denied" in err
 
 

@@ -522,3 +522,16 @@ def test_what_hung_on_a_filler_goes_where_the_filler_stands(tmp_path: Path) -> N
     # The way back from `c` leads to `a`, not to what another branch wrote in between.
     found = resumed(tmp_path, user("a", None), filler, user("x", "a"), assistant("c", "b"))
     assert rf.names(found.messages) == ["a", "c"]
+
+
+def test_fault_38_a_file_without_links_goes_on_with_them(tmp_path: Path) -> None:
+    """Another program wrote the beginning without parents; ours appended a linked message."""
+
+    def without_parent(record: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in record.items() if key != "parentUuid"}
+
+    start = [user("a", None), assistant("b", None), user("c", None), assistant("d", None)]
+    for beginning in (start, [without_parent(record) for record in start]):
+        found = resumed(tmp_path, *beginning, user("e", "d"), assistant("f", "e"))
+        assert rf.names(found.messages) == ["a", "b", "c", "d", "e", "f"]
+        assert kinds(found) == ["flat_file"]

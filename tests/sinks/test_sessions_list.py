@@ -330,6 +330,12 @@ def test_find_session(tmp_path: Path) -> None:
             find_session(tmp_path, name)
 
 
+def test_an_empty_name_is_none_even_if_there_is_one_session_only(tmp_path: Path) -> None:
+    write(tmp_path, 1, *talk(1))
+    with pytest.raises(TranscriptError, match="no session ''"):
+        find_session(tmp_path, "")
+
+
 def test_the_same_id_in_two_projects_is_ambiguous(tmp_path: Path) -> None:
     write(tmp_path, 1, *talk(1))
     write(tmp_path, 1, *talk(1), slug="-copy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +393,64 @@ def test_the_folder_of_a_session_that_is_just_beginning_stays(root: Path) -> Non
         lock.release()
     assert (report.removals, report.open) == ([], [path])
     assert file.exists()
+
+
+def test_half_made_copies_go(root: Path) -> None:
+    project = root / "projects" / "-p1"
+    there = project / f"{session_id(1)}.jsonl"
+    half = [
+        project / f".{session_id(77)}.jsonl.tmp",  # of a fork that was killed
+        project / f".{session_id(1)}.jsonl.tmp",
+        project / f".{session_id(1)}.jsonl.doctor-2.tmp",
+    ]
+    others = [
+        project / f".{session_id(78)}.jsonl.tmp",  # somebody may be writing it
+        project / ".notes.jsonl.tmp",
+        project / f".{session_id(1)}.jsonl.bak",
+        project / f"{session_id(1)}.jsonl.tmp",
+    ]
+    for path in (*half, *others):
+        path.write_bytes(b"1234567")
+        os.utime(path, (NOW - 7200, NOW - 7200))
+    os.utime(others[0], (NOW, NOW))
+    before = there.read_bytes()
+    report = pruned(root, dry_run=True)
+    assert {(r.kind, r.path, r.bytes) for r in report.removals} == {("half_made", path, 7) for path in half}
+    lock = SessionLock(there)
+    lock.acquire()
+    assert [r.path for r in pruned(root).removals] == half[:1]
+    lock.release()
+    pruned(root)
+    assert not any(path.exists() for path in half)
+    assert all(path.exists() for path in others)
+    assert there.read_bytes() == before
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_kill_in_the_middle_leaves_what_the_next_prune_finds(
+    root: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    path = root / "projects" / "-p1" / f"{session_id(1)}.jsonl"
+    backup = path.with_name(f"{path.name}.bak")
+    backup.write_bytes(b"the original")
+    result = side_file(path, "tool-results/t.txt")
+    calls = 0
+
+    def killed(real: Any, target: Path, *rest: Any, **more: Any) -> None:
+        nonlocal calls
+        if calls == at:
+            raise KeyboardInterrupt
+        calls += 1
+        real(target, *rest, **more)
+
+    with monkeypatch.context() as patched:
+        unlink, rmtree = Path.unlink, shutil.rmtree
+        patched.setattr(Path, "unlink", lambda target, **more: killed(unlink, target, **more))
+        patched.setattr(shutil, "rmtree", lambda target: killed(rmtree, target))
+        with pytest.raises(KeyboardInterrupt):
+            pruned(root, older_than=8.5 * DAY)
+    pruned(root, older_than=8.5 * DAY)
+    assert not [left for left in (path, backup, result, result.parent.parent) if left.exists()]
 
 
 def test_other_files_are_never_touched(root: Path) -> None:

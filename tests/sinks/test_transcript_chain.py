@@ -158,7 +158,13 @@ async def test_fault_38_a_result_put_between_held_messages_doesnt_cut_off_what_i
     # The call's result was never written: resume makes it, and whoever goes on records the whole list.
     messages = resume(path).messages
     made = messages[2]
-    assert [m.uuid for m in messages] == [ask.uuid, call.messages[0].uuid, made.uuid, answer.messages[0].uuid, go_on.uuid]
+    assert [m.uuid for m in messages] == [
+        ask.uuid,
+        call.messages[0].uuid,
+        made.uuid,
+        answer.messages[0].uuid,
+        go_on.uuid,
+    ]
     sink = TranscriptSink(path, append=True)
     assert await sink.record(messages) == go_on.uuid
     sink.append(more := make.user("more"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import stat
 import subprocess
@@ -831,3 +832,52 @@ async def test_a_device_that_only_writes_short_says_why_to_the_write_behind_that
     await sink.record([second])
     await sink.aclose()
     assert uuids(path) == [first.uuid, second.uuid]
+
+
+@virtual_time
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_file_that_an_editor_put_in_its_place_is_gone_on_with(tmp_path: Path, ended: bool) -> None:
+    path = tmp_path / "s.jsonl"
+    make = maker()
+    sink = TranscriptSink(path)
+    first, second, third = make.user("1"), make.assistant("2"), make.user("3")
+    await sink.record([first, second])
+    edited = path.read_bytes().replace(b'"1"', b'"one"')
+    (tmp_path / "new").write_bytes(edited if ended else edited[:-1])
+    os.replace(tmp_path / "new", path)
+    await sink.record([third])
+    assert path.read_bytes().startswith(edited)
+    assert parents(path) == {first.uuid: None, second.uuid: first.uuid, third.uuid: second.uuid}
+    sink.append(make.tombstone(second))
+    await sink.aclose()
+    assert parents(path) == {first.uuid: None, third.uuid: first.uuid}
+
+
+@virtual_time
+async def test_a_file_that_is_cut_in_place_is_ended_first(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    make = maker()
+    sink = TranscriptSink(path)
+    await sink.record([make.user("1"), make.assistant("2")])
+    os.truncate(path, path.stat().st_size - 20)
+    await sink.record([last := make.user("3")])
+    await sink.aclose()
+    *_, torn, line = path.read_bytes().splitlines()
+    assert torn.startswith(b'{"parentUuid"')
+    assert json.loads(line)["uuid"] == last.uuid
+
+
+@virtual_time
+async def test_what_is_acknowledged_after_a_removal_is_at_the_path(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s.jsonl"
+    make = maker()
+    sink = TranscriptSink(path)
+    await sink.record([make.user("1")])
+    path.unlink()
+    await sink.record([last := make.user("2")])
+    assert uuids(path) == [last.uuid]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "was replaced or removed" in caplog.text
+    await sink.aclose()

@@ -68,12 +68,16 @@ def broken(
         ClientHttpProxyError,
         ClientSSLError,
         InvalidURL,
+        ServerDisconnectedError,
         ServerTimeoutError,
     )
 
     if isinstance(error, InvalidURL):
         return TransportError("the URL can't be used", retryable=False, hint="check the base URL")
-    detail = quiet(str(error).strip() or type(error).__name__)
+    if isinstance(error, ServerDisconnectedError):
+        detail = "the server closed it"  # its text may be the half head of a response, as aiohttp has it in memory
+    else:
+        detail = quiet(str(error).strip() or type(error).__name__)
     if answered:
         return TransportError(
             f"the connection broke after {received} bytes of the answer: {detail}",

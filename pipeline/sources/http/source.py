@@ -178,11 +178,15 @@ class HTTPSource(Source[bytes]):
     def _look_at(self, response: ClientResponse, listener: Listener | None) -> None:
         headers = response.headers
         self.status = response.status
-        self.content_type = headers.get("content-type")
+        content_type = headers.get("content-type")
+        self.content_type = None if content_type is None else self._quiet(content_type)
         request_id = next((found for name in _REQUEST_IDS if (found := headers.get(name))), None)
         self.request_id = None if request_id is None else self._quiet(request_id)
         self.retry_after = retry_after(headers)
-        self.rate_limits = rate_limits(headers)
+        self.rate_limits = {
+            what: {key: self._quiet(value) if isinstance(value, str) else value for key, value in each.items()}
+            for what, each in rate_limits(headers).items()
+        }
         if listener is not None and (self.rate_limits or self.retry_after is not None):
             listener.tell(limits_note(self.rate_limits, self.retry_after, self.request_id))
 

@@ -89,16 +89,19 @@ class Links:
         return self._uuids[branch][at - 1] if at else None
 
     def _link(self) -> None:
-        flat = self._is_flat()
+        flat_until = self._flat_until()
         for entry in self.members:
-            self._set(entry, *self._parent(entry, flat))
+            self._set(entry, *self._parent(entry, entry.ordinal < flat_until))
 
-    def _is_flat(self) -> bool:
-        """Whether no parent of the main chain is in the file: then its order is the chain."""
+    def _flat_until(self) -> int:
+        """Up to which line no parent of the main chain is in the file: there its order is the chain (as resume has it)."""
         members = [entry for entry in self.members if self._alone or not entry.side]
-        return len(members) > 1 and not any(
-            entry.parent in self.by_uuid or entry.parent in self._passages for entry in members
-        )
+        unlinked = False
+        for count, entry in enumerate(members):
+            if entry.parent in self.by_uuid or entry.parent in self._passages:
+                return entry.ordinal if unlinked and count > 1 else 0
+            unlinked = unlinked or (entry.kind == "assistant" and entry.parent is None)
+        return members[-1].ordinal + 1 if len(members) > 1 else 0
 
     def _parent(self, entry: Entry, flat: bool) -> tuple[str | None, str]:
         if entry.boundary:

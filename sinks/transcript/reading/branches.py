@@ -63,20 +63,12 @@ def find_forks(
     if not taken or (len(taken) == len(members) and not with_taken):
         return []
     covered = bytearray(len(members))
-    depth: dict[int, int] = {}
-    answers: set[str] = set()
     for at in taken:
         covered[at] = 1
-        depth[at] = depth.get(members[at].up, 0) + 1
-        if members[at].answer:
-            answers.add(members[at].answer or "")
-    found = [_fork(links, lines, list(reversed(taken)), None, depth[taken[-1]])] if with_taken else []
-    inner = bytearray(len(members))
-    for member in members:
-        if member.up >= 0 and links.belongs(member):
-            inner[member.up] = 1
-    for at in range(len(members) - 1, -1, -1):
-        if inner[at] or covered[at] or not links.belongs(members[at]) or not members[at].uuid:
+    trunk = _Trunk(members, taken)
+    found = [_fork(links, lines, list(reversed(taken)), None, trunk.depth(taken[-1]))] if with_taken else []
+    for at in reversed(_ends(links, covered)):
+        if covered[at]:
             continue
         way: list[int] = []
         up = at
@@ -84,20 +76,66 @@ def find_forks(
             covered[up] = 1
             way.append(up)
             up = members[up].up
-        own = _is_talk([members[one] for one in way], answers, is_result)
-        answers.update(members[one].answer or "" for one in way)
-        above = depth.get(up, 0)
-        for count, one in enumerate(reversed(way), 1):
-            depth[one] = above + count
+        own = _is_talk([members[one] for one in way], trunk, is_result)
+        trunk.add(way[::-1])
         if own:
-            found.append(_fork(links, lines, way, up if up >= 0 else None, above + len(way)))
+            found.append(_fork(links, lines, way, up if up >= 0 else None, trunk.depth(at)))
     return found
 
 
-def _is_talk(way: Sequence[Member], answers: set[str], is_result: Callable[[Member], bool]) -> bool:
+def _ends(links: Links, covered: bytearray) -> list[int]:
+    """Indexes of the members with a uuid on which nothing hangs, and that aren't covered, in the file's order."""
+    members, inner = links.members, bytearray(covered)
+    for at in links.live:
+        up = members[at].up
+        if up >= 0:
+            inner[up] = 1
+    out = []
+    at = inner.find(0)
+    while at >= 0:
+        if members[at].uuid and links.belongs(members[at]):
+            out.append(at)
+        at = inner.find(0, at + 1)
+    return out
+
+
+class _Trunk:
+    """What is known of the members on the branches found so far. Nothing is looked up before it is asked for."""
+
+    def __init__(self, members: Sequence[Member], taken: Sequence[int]) -> None:
+        self._members = members
+        self._ways = [taken]  # the root's end of each first
+        self._deep = 0  # how many of them are in _depth
+        self._said = 0  # how many of them are in _answers
+        self._depth: dict[int, int] = {}
+        self._answers: set[str] = set()
+
+    def add(self, way: Sequence[int]) -> None:
+        """One branch more, its beginning first."""
+        self._ways.append(way)
+
+    def depth(self, at: int) -> int:
+        """How many records lie on the way from its root to a member."""
+        depth, members = self._depth, self._members
+        for way in self._ways[self._deep :]:
+            for one in way:
+                depth[one] = depth.get(members[one].up, 0) + 1
+        self._deep = len(self._ways)
+        return depth[at]
+
+    def holds(self, answer: str) -> bool:
+        """Whether an answer has a block there."""
+        members = self._members
+        for way in self._ways[self._said :]:
+            self._answers.update(one for at in way if (one := members[at].answer))
+        self._said = len(self._ways)
+        return answer in self._answers
+
+
+def _is_talk(way: Sequence[Member], trunk: _Trunk, is_result: Callable[[Member], bool]) -> bool:
     """Whether a branch says anything of its own."""
     return any(
-        (member.kind == ASSISTANT and not (member.answer and member.answer in answers))
+        (member.kind == ASSISTANT and not (member.answer and trunk.holds(member.answer)))
         or (member.kind == USER and not is_result(member))
         for member in way
     )

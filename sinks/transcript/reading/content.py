@@ -24,7 +24,7 @@ from turnstream.sinks.transcript.reading.records import decode_record
 
 __all__ = ["Content", "Lines", "answered_ids", "asked_ids", "fast_message", "message_of"]
 
-_WINDOW: Final = 1 << 20
+_WINDOW: Final = 1 << 18
 # As :data:`turnstream.operators.normalize.thinking.THINKING`; a tuple, for a type may be anything.
 _THINKING: Final = tuple(THINKING)
 
@@ -46,15 +46,17 @@ class Lines:
         return os.pread(self._fd, member.size, member.offset)
 
     def many(self, members: Iterable[Member]) -> Iterator[tuple[Member, bytes]]:
-        """The lines of members that are in the order of the file. Memory: a window of 1 MiB, or one line."""
-        start, window = 0, b""
+        """The lines of members that are in the order of the file. Memory: a window of 256 KiB, or one line."""
+        fd, read = self._fd, os.pread
+        start, window, end = 0, b"", 0
         for member in members:
-            at = member.offset - start
-            if at < 0 or at + member.size > len(window):
-                start = member.offset
-                window = os.pread(self._fd, max(_WINDOW, member.size), start)
-                at = 0
-            yield member, window[at : at + member.size]
+            at, size = member.offset, member.size
+            if at < start or at + size > end:
+                start = at
+                window = read(fd, max(size, _WINDOW), start)
+                end = start + len(window)
+            at -= start
+            yield member, window[at : at + size]
 
 
 class Content:
@@ -81,27 +83,42 @@ class Content:
             members: to read.
             unread: is told of a member whose line can't be read, or isn't its line any more.
         """
-        messages, asked, answered = self.messages, self.asked, self.answered
+        messages, asked, answered, thinking = self.messages, self.asked, self.answered, self.thinking
         for member, line in lines.many(members):
-            message = message_of(line)
+            message: Any = message_of(line)
             kind = message.__class__
-            if kind is OpaqueRecord or (member.uuid and message.uuid != member.uuid):  # type: ignore[union-attr]
+            if kind is OpaqueRecord or (member.uuid and message.uuid != member.uuid):
                 unread(member, message)
                 continue
-            messages[member.index] = message
-            if kind is AssistantMessage:
-                content = message.message.get("content")  # type: ignore[union-attr]
-                if content.__class__ is not list:
+            at = member.index
+            messages[at] = message
+            if kind is UserMessage:
+                content, calls = message.message.get("content"), answered
+            elif kind is AssistantMessage:
+                content, calls = message.message.get("content"), asked
+            else:
+                continue
+            if content.__class__ is not list:
+                continue
+            for block in content:
+                if block.__class__ is not dict:
                     continue
-                for block in content:
-                    if block.__class__ is dict:
-                        what = block.get("type")
-                        if what == "tool_use":
-                            asked[member.index] = asked_ids(message)
-                        elif what in _THINKING:
-                            self.thinking.add(member.index)
-            elif kind is UserMessage and (ids := answered_ids(message)):
-                answered[member.index] = ids
+                what = block.get("type")
+                if what == "text":
+                    continue
+                if calls is answered:
+                    ident = block.get("tool_use_id") if what == "tool_result" else None
+                elif what == "tool_use":
+                    ident = block.get("id")
+                else:
+                    if what in _THINKING:
+                        thinking.add(at)
+                    continue
+                if isinstance(ident, str):
+                    if at in calls:
+                        calls[at].append(ident)
+                    else:
+                        calls[at] = [ident]
 
 
 def asked_ids(message: Any) -> list[str]:
@@ -131,11 +148,11 @@ def message_of(line: bytes) -> Message:
         value = decode_record(line)
     except JSONValueError:
         return decode_line(line)
-    message = fast_message(value)
+    message: Any = fast_message(value)
     if message is None:
         message = from_wire(value) if value.__class__ is dict else decode_line(line)
-    message.__dict__["raw"] = line  # pyright: ignore[reportIndexIssue]
-    return message
+    message.raw = line  # put into its __dict__
+    return message  # type: ignore[no-any-return]
 
 
 # A line with one of these keys is read by the general way, which knows what each may hold.

@@ -7,7 +7,7 @@ back must hang on the answer, too, or have lost its parent.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from turnstream.sinks.transcript.reading.heads import ASSISTANT, USER, Member
 from turnstream.sinks.transcript.reading.links import Links
@@ -60,27 +60,43 @@ class Groups:
         self.places = places = [-1] * len(links.members)
         for place, at in enumerate(order):
             places[at] = place
-        if len(order) < len(links.members):
+        if order and len(order) < len(links.members):
             self._look_beside()
 
     def _look_beside(self) -> None:
         links, places = self._links, self.places
+        members, kids = links.members, self._kids
         orphans: list[int] = []
-        for at, member in enumerate(links.members):
+        for at, bridge in links.bridges.items():
+            if bridge.kind in ("dangling_parent", "loop") and places[at] < 0 and links.belongs(members[at]):
+                if members[at].kind == USER:
+                    self.lost.append(at)
+                elif members[at].answer:
+                    orphans.append(at)
+        self.lost.sort()
+        if orphans:
+            self._give(sorted(orphans))
+        for at in self._near(orphans):
+            member = members[at]
             if places[at] >= 0 or not links.belongs(member):
                 continue
             if member.up >= 0:
-                self._kids.setdefault(member.up, []).append(at)
-            if member.kind == USER and member.source is not None:
+                kids.setdefault(member.up, []).append(at)
+            if member.more is not None and member.kind == USER and member.source is not None:
                 self._by_source.setdefault(member.source, []).append(at)
-            bridge = links.bridges.get(at)
-            if bridge is not None and bridge.kind in ("dangling_parent", "loop"):
-                if member.kind == USER:
-                    self.lost.append(at)
-                elif member.answer:
-                    orphans.append(at)
-        if orphans:
-            self._give(orphans)
+
+    def _near(self, orphans: Sequence[int]) -> Iterable[int]:
+        """Indexes, in order, of at least all members that hang on the chain, an orphan or what does, or name what does.
+
+        Before the chain, where most of a long file may be, members hang on earlier ones, but for a few.
+        """
+        links = self._links
+        members, first = links.members, min(self._order)
+        if first == 0 or min(orphans, default=first) < first:
+            return range(len(members))
+        if any(at < first <= members[at].up for at in links.moved):
+            return range(len(members))
+        return [*sorted({at for at in links.early if at < first}), *range(first, len(members))]
 
     def _give(self, orphans: list[int]) -> None:
         """Each block that lost its parent to the nearest answer of its id: the one before it, else the one behind."""

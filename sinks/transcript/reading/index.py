@@ -6,6 +6,7 @@ Time is linear in the file, memory in the number of records.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -32,6 +33,7 @@ _UNSET: Final = msgspec.UNSET
 # Records that say how the session is called, the strongest first.
 _TITLES: Final = {"custom-title": ("customTitle", "title"), "ai-title": ("aiTitle", "title"), "summary": ("summary",)}
 _LINE_CAP: Final = MAX_LINE + 1
+_LF: Final = 0x0A
 
 
 class Index:
@@ -44,6 +46,9 @@ class Index:
         fillers: uuid that a filler took back in place → how many members were before it.
         titles: the last title of each type of title record.
         open_links: indexes of the members whose parent isn't simply the member before.
+        noted: indexes of the members that have a subtype or a logical parent; some more than once.
+        early: indexes of the results that came before what they answer; more may be named, and some more than once.
+        is_mixed: whether there are sidechains, or members that were taken back.
         report: what was found on the way.
     """
 
@@ -54,6 +59,9 @@ class Index:
         self.fillers: dict[str, int] = {}
         self.titles: dict[str, str] = {}
         self.open_links: list[int] = []
+        self.noted: list[int] = []
+        self.early: list[int] = []
+        self.is_mixed = False
         self.report = report
 
 
@@ -84,7 +92,8 @@ class _Builder:
         index, by_uuid, members = self.index, self.index.by_uuid, self.index.members
         open_links, types = index.open_links, self.report.types
         readline = self.file.readline
-        counts: dict[str | None, int] = {}
+        kinds = _KINDS
+        counts: defaultdict[str | None, int] = defaultdict(int)
         number = offset = 0
         before: Member | None = None  # the member before, of the main chain
         beside: Member | None = None  # the one before on a sidechain
@@ -99,8 +108,9 @@ class _Builder:
                 # What was added there may have moved these.
                 before, beside = self._last(False, before), self._last(True, beside)
                 continue
-            kind = _KINDS.get(head.type)  # type: ignore[arg-type]
-            counts[head.type] = counts.get(head.type, 0) + 1
+            name = head.type
+            kind = kinds.get(name)  # type: ignore[arg-type]
+            counts[name] += 1
             if (
                 kind is None
                 or (head.message is None and (kind is USER or kind is ASSISTANT))
@@ -114,6 +124,7 @@ class _Builder:
                 self._again(by_uuid[uuid], head, line, number, offset)
                 offset += size
                 continue
+            at = len(members)
             if head.session is not session and head.session != session:
                 session = head.session
                 if session is not None:
@@ -121,8 +132,7 @@ class _Builder:
             parent = head.parent
             side = head.side is True
             last = beside if side else before
-            at = len(members)
-            if last is not None and parent == last.uuid and parent:
+            if parent and last is not None and parent == last.uuid:
                 up = last.index
                 parent = last.uuid  # the same text: hold it once
             else:
@@ -131,11 +141,12 @@ class _Builder:
             more = None
             if head.subtype is not None or head.source is not None or head.logical is not None:
                 more = (head.subtype, head.logical, head.source)
+                self._note(at, head)
             member = Member(
                 at,
                 number,
                 offset,
-                size - 1 if line.endswith(b"\n") else size,
+                size - 1 if line[-1] == _LF else size,
                 kind,
                 uuid,
                 parent,
@@ -149,13 +160,21 @@ class _Builder:
                 by_uuid[uuid] = member
             if side:
                 beside = member
+                index.is_mixed = True
             else:
                 before = member
             offset += size
         for name, count in counts.items():
-            types[name if name is not None else "(none)"] += count
+            types["(none)" if name is None else name] += count
         self._end(number, offset)
         return index
+
+    def _note(self, at: int, head: Head) -> None:
+        index = self.index
+        if head.subtype is not None or head.logical is not None:
+            index.noted.append(at)
+        if head.source is not None and head.source not in index.by_uuid:
+            index.early.append(at)
 
     def _last(self, side: bool, known: Member | None) -> Member | None:
         members = self.index.members
@@ -209,6 +228,8 @@ class _Builder:
                 member.kind = kind
             member.answer = head.message.id if kind is ASSISTANT and head.message is not None else None
             member.more = _more(head)
+            self._note(member.index, head)
+            self.index.early.append(member.index)
         self.report.add("duplicate", f"the uuid again; {which}", line=number, offset=offset, uuid=member.uuid)
 
     def _read(self, member: Member) -> bytes | None:
@@ -283,6 +304,8 @@ class _Builder:
             head.message.id if kind == ASSISTANT and head.message is not None else None,
             _more(head),
         )
+        self._note(member.index, head)
+        index.is_mixed = index.is_mixed or member.side
         index.open_links.append(member.index)
         index.members.append(member)
         if uuid:
@@ -297,7 +320,7 @@ class _Builder:
         for target, (line, offset) in self.removed.items():
             member = index.by_uuid.get(target)
             if member is not None:
-                member.gone = True
+                member.gone = index.is_mixed = True
                 report.add("tombstone", "taken back by this record", line=line, offset=offset, uuid=target)
         if len(self.sessions) > 1:
             names = ", ".join(list(self.sessions)[:3])

@@ -32,6 +32,7 @@ class Ways:
         self._lines = lines
         self.segments = Segments(links, lines)
         self.passed = -1
+        self._walked: tuple[int, list[int], bytearray] | None = None  # the last one: leaf, way, what is on it
 
     def newest_leaf(self) -> int:
         """The newest leaf in the order of the file, -1 if there is no record; a newer boundary beats it."""
@@ -50,6 +51,7 @@ class Ways:
 
     def relink(self, leaf: int) -> None:
         """Put what compactions kept in its place, as far as the way from ``leaf`` can know of it."""
+        self._walked = None
         for boundary in self._links.boundaries:
             # A branch that ends before a compaction knows nothing of it.
             if boundary.index <= leaf:
@@ -59,10 +61,14 @@ class Ways:
         """Indexes from the root to the leaf, or to the end of what a compaction kept if that is the leaf's place."""
         if leaf < 0:
             return []
-        visited = bytearray(len(self._links.members))
-        way = self._links.walk(self.segments.tails.get(leaf, leaf), visited)
+        known = self._walked
+        if known is None or known[0] != leaf:
+            visited = bytearray(len(self._links.members))
+            way = self._links.walk(self.segments.tails.get(leaf, leaf), visited)
+            known = self._walked = (leaf, way, visited)
+        way = list(known[1])
         if history:
-            way += self._history(way[-1], visited)
+            way += self._history(way[-1], bytearray(known[2]))
         way.reverse()
         return way
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from turnstream.sinks.transcript.reading.heads import USER, Member
+from turnstream.sinks.transcript.reading.heads import ASSISTANT, USER, Member
 from turnstream.sinks.transcript.reading.index import Index
 
 __all__ = ["Bridge", "Links"]
@@ -33,8 +33,12 @@ class Links:
 
     Attributes:
         members: all of the index, those of other chains too.
+        live: indexes of those of the chain's kind that weren't taken back, in the order of the file.
         bridges: index of a member → why its parent is another than it names.
-        flat: whether no line's parent is in the file, so that the order of the file is the chain.
+        boundaries: the compact boundaries, the oldest first.
+        moved: indexes of the members that may hang on another one than the last one before them.
+        early: as in the index.
+        flat_until: before this member no line's parent is in the file, so that the order of the file is the chain.
         first: index of the first member of the chain's kind, -1 if there is none.
     """
 
@@ -44,14 +48,20 @@ class Links:
         self.members = members = index.members
         self.bridges: dict[int, Bridge] = {}
         self.followed: dict[int, int] = {}  # by boundary: what it follows, if its line hangs it on that
-        live = [member for member in members if not (member.side or member.gone)]
-        # A sub-agent's own file is all sidechain.
-        self._all = not live
-        if self._all:
-            live = [member for member in members if not member.gone]
-        self._live = [member.index for member in live]
-        self.first = self._live[0] if self._live else -1
-        self.flat = False
+        self.live: Sequence[int] = range(len(members))
+        self._all = not members
+        if index.is_mixed:
+            live = [member.index for member in members if not (member.side or member.gone)]
+            # A sub-agent's own file is all sidechain.
+            self._all = not live
+            self.live = live or [member.index for member in members if not member.gone]
+        self.boundaries = [
+            member for at in sorted(set(index.noted)) if (member := members[at]).is_boundary and self.belongs(member)
+        ]
+        self.moved: list[int] = []
+        self.early = index.early
+        self.first = self.live[0] if self.live else -1
+        self.flat_until = 0
         self._before: list[int] | None = None
         self._through: dict[str, int] = {}  # uuid that was passed → the member it led to
         self._resolve()
@@ -66,17 +76,14 @@ class Links:
         return member.index if member is not None and self.belongs(member) else -1
 
     @property
-    def boundaries(self) -> list[Member]:
-        """The compact boundaries, the oldest first."""
-        return [self.members[at] for at in self._live if self.members[at].is_boundary]
-
-    @property
     def last(self) -> int:
         """Index of the last member in the order of the file, -1 if there is none."""
-        return self._live[-1] if self._live else -1
+        return self.live[-1] if self.live else -1
 
     def nearest(self, index: int) -> int:
         """The nearest member of the chain before ``index`` in the order of the file; -1 if there is none."""
+        if not self._index.is_mixed:
+            return min(index, len(self.members)) - 1
         before = self._before
         if before is None:
             # Asked for again and again, so each place is looked at once.
@@ -97,7 +104,8 @@ class Links:
         if self._all or self._index.report.of("tombstone"):
             # The first pass took the chains apart, and didn't know who is gone.
             wanted = [at for at in range(len(members)) if members[at].up < 0 or members[members[at].up].gone]
-        self.flat = self._is_flat()
+        self.moved.extend(wanted)
+        self.flat_until = self._flat_until()
         for at in wanted:
             member = members[at]
             if self.belongs(member):
@@ -109,27 +117,32 @@ class Links:
                 boundary.up = -1
             self.bridges.pop(boundary.index, None)
 
-    def _is_flat(self) -> bool:
-        if len(self._live) < 2:
-            return False
+    def _flat_until(self) -> int:
+        """Before which member the order of the file is the chain: no line there has its parent in the file.
+
+        All of the file, or its beginning, which another program wrote without links; there at least one answer, which
+        can't begin a conversation, names no parent.
+        """
         index = self._index
-        for at in self._live:
+        unlinked = count = 0
+        for at in self.live:
             member = self.members[at]
-            if member.up >= 0:
-                return False
             parent = member.parent
-            if isinstance(parent, str) and (
-                parent in index.by_uuid or parent in index.passages or parent in index.fillers
+            if member.up >= 0 or (
+                isinstance(parent, str)
+                and (parent in index.by_uuid or parent in index.passages or parent in index.fillers)
             ):
-                return False
-        return True
+                return at if unlinked and count > 1 else 0
+            count += 1
+            unlinked += member.kind == ASSISTANT and not isinstance(parent, str)
+        return len(self.members) if count > 1 else 0
 
     def _parent(self, member: Member) -> int:
         """The member that ``member`` hangs on; what is unusual about it is kept in ``bridges``."""
         nearest = member.index  # bridging looks before this place
         parent = member.parent
         if parent is _UNSET:
-            return self._bridge(member, nearest, None if self.flat else "no_parent", "its line names no parent")
+            return self._bridge(member, nearest, None if member.index < self.flat_until else "no_parent", "its line names no parent")
         if parent is None:
             return self._root(member)
         seen: dict[str, None] = {}
@@ -182,7 +195,7 @@ class Links:
         """``parentUuid`` is null: a boundary or a prompt begins a chain; anything else can't."""
         if member.is_boundary or member.index == self.first:
             return -1
-        if self.flat:
+        if member.index < self.flat_until:
             return self.nearest(member.index)
         if member.kind == USER and not self._is_result(member):
             return -1
@@ -201,7 +214,7 @@ class Links:
     def children(self) -> dict[int, list[int]]:
         """Index → the members that hang on it, in the order of the file. O(n), made anew each time."""
         out: dict[int, list[int]] = {}
-        for at in self._live:
+        for at in self.live:
             up = self.members[at].up
             if up >= 0:
                 out.setdefault(up, []).append(at)

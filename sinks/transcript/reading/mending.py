@@ -12,7 +12,7 @@ from turnstream.messages.codec import replace
 from turnstream.messages.factories import MessageFactory
 from turnstream.messages.ids import NAMESPACE
 from turnstream.messages.texts import MISSING_RESULT
-from turnstream.messages.types import AssistantMessage, AttachmentMessage, Message, UserMessage
+from turnstream.messages.types import AssistantMessage, AttachmentMessage, Message, SystemMessage, UserMessage
 from turnstream.operators.compaction.attachments import without_repeats
 from turnstream.operators.compaction.boundary import is_compact_boundary
 from turnstream.operators.normalize.thinking import THINKING, why_not_sent
@@ -27,12 +27,16 @@ Say = Callable[[str, Message, str], None]
 _SHORTEST: Final = 32
 # The API's signatures are base64 of a field that begins with this byte and says its own length.
 _TAG: Final = 0x12
+# … and with this letter, so most others needn't be decoded.
+_LETTER: Final = "E"
 
 
 def is_whole_signature(signature: Any) -> bool:
     """Whether a thinking block's signature may be whole; of those that aren't the API's only the length is known."""
     if not isinstance(signature, str) or len(signature) < _SHORTEST:
         return False
+    if signature[0] != _LETTER:
+        return True
     try:
         head = base64.b64decode(signature[:16], validate=True)
     except (binascii.Error, ValueError):
@@ -58,13 +62,15 @@ def drop_thinking(messages: list[Message], say: Say, among: Iterable[Message] | 
         say: is told what was dropped.
         among: those of them that hold any thinking, if that is known.
     """
-    if among is not None and not any(map(_has_bad, among)):
+    if among is None:
+        among = (message for message in messages if message.__class__ is AssistantMessage)
+    found = {id(message) for message in among if _has_bad(message)}
+    if not found:
         return messages
-    bad = [at for at, message in enumerate(messages) if message.__class__ is AssistantMessage and _has_bad(message)]
-    if not bad:
-        return messages
-    out = list(messages)
-    for at in reversed(bad):
+    bad = [at for at, message in enumerate(messages) if id(message) in found]
+    out: list[Message] = []
+    done = 0
+    for at in bad:
         message: Any = messages[at]
         kept = []
         for block in message.message["content"]:
@@ -73,11 +79,13 @@ def drop_thinking(messages: list[Message], say: Say, among: Iterable[Message] | 
                 kept.append(block)
             else:
                 say("thinking_dropped", message, why)
+        out += messages[done:at]
+        done = at + 1
         if kept:
-            out[at] = replace(message, message={**message.message, "content": kept})
+            out.append(replace(message, message={**message.message, "content": kept}))
         else:
             say("message_dropped", message, "it held nothing but thinking that can't be sent")
-            del out[at]
+    out += messages[done:]
     return out
 
 
@@ -137,11 +145,12 @@ def complete_calls(
     if not missing:
         return messages
     out: list[Message] = []
-    for at, message in enumerate(messages):
-        out.extend(missing.pop(at, ()))
-        out.append(message)
-    for made in missing.values():
-        out.extend(made)
+    done = 0
+    for place in sorted(missing):
+        out += messages[done:place]
+        out += missing[place]
+        done = place
+    out += messages[done:]
     return out
 
 
@@ -187,7 +196,8 @@ def _missing(ident: str, asker: AssistantMessage) -> UserMessage:
 
 def drop_repeats(messages: list[Message], say: Say) -> list[Message]:
     """After a compaction: each standing attachment once, as what was kept may hold what was attached again (fault 53)."""
-    start = next((at for at in range(len(messages) - 1, -1, -1) if is_compact_boundary(messages[at])), None)
+    notices = [at for at, message in enumerate(messages) if message.__class__ is SystemMessage]
+    start = next((at for at in reversed(notices) if is_compact_boundary(messages[at])), None)
     if start is None:
         return messages
     context: list[Any] = messages[start:]

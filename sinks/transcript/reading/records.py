@@ -41,6 +41,11 @@ BOM: Final = b"\xef\xbb\xbf"
 _decode: Final = msgspec.json.Decoder().decode
 # Fewer bytes than this can't nest deeper than a record may.
 _SHALLOW: Final = 2 * MAX_RECORD_DEPTH
+# From so many bytes on it is quicker to look at the containers of a usual value than at all of its text.
+_LONG: Final = 2048
+_FEW: Final = 128
+_CONTAINERS: Final = frozenset((dict, list))
+_NO_BRACKETS: Final = bytes(sorted(set(range(256)) - set(b"[{")))
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -183,14 +188,32 @@ def decode_record(raw: bytes) -> Any:
         value = _decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return loads(raw, max_depth=MAX_RECORD_DEPTH)
-    # Brackets in texts count, too, so more than this says nothing yet; the value does.
-    if (
-        len(raw) >= _SHALLOW
-        and raw.count(b"{") + raw.count(b"[") > MAX_RECORD_DEPTH
-        and depth_exceeds(value, MAX_RECORD_DEPTH)
-    ):
+    size = len(raw)
+    if size < _SHALLOW:
+        return value
+    if size < _LONG:
+        # Brackets in texts count, too, so more than this says nothing yet; the value does.
+        few = len(raw.translate(None, _NO_BRACKETS)) <= MAX_RECORD_DEPTH
+    else:
+        few = value.__class__ is dict and _has_few(value)
+    if not few and depth_exceeds(value, MAX_RECORD_DEPTH):
         return loads(raw, max_depth=MAX_RECORD_DEPTH)  # says so
     return value
+
+
+def _has_few(value: dict[str, Any]) -> bool:
+    """Whether an object holds so few containers that it can't be too deep; of large lists that isn't looked for."""
+    found: list[Any] = [value]
+    add = found.append
+    for item in found:
+        if item.__class__ is dict:
+            item = item.values()
+        elif len(item) > _FEW or len(found) > _FEW:
+            return False
+        for one in item:
+            if one.__class__ in _CONTAINERS:
+                add(one)  # and is looked into in its turn
+    return len(found) <= MAX_RECORD_DEPTH
 
 
 def _pieces(raw: bytes, line: int, offset: int, ended: bool, problem: str) -> list[Record]:

@@ -107,9 +107,18 @@ class ResumeReport:
         self.fillers = 0
         self.session_ids: list[str] = []
 
-    def add(self, kind: str, why: str, **where: Any) -> None:
+    def add(
+        self,
+        kind: str,
+        why: str,
+        *,
+        line: int = 0,
+        offset: int = 0,
+        uuid: str | None = None,
+        target: str | None = None,
+    ) -> None:
         """Say one thing more."""
-        self.findings.append(Finding(kind=kind, why=why, **where))
+        self.findings.append(Finding(kind=kind, why=why, line=line, offset=offset, uuid=uuid, target=target))
 
     def of(self, *kinds: str) -> list[Finding]:
         """The findings of these kinds."""

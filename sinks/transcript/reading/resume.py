@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -123,7 +123,18 @@ def _without_gc() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            _count_as_old()
             gc.enable()
+
+
+def _count_as_old() -> None:
+    """Spare the collector its first walk over what was just made: it is put where all comes that stays.
+
+    Only the next full collection looks at it then. What a program froze itself must stay frozen, so not there.
+    """
+    if hasattr(gc, "freeze") and gc.get_freeze_count() == 0:
+        gc.freeze()
+        gc.unfreeze()
 
 
 def _open(path: str | os.PathLike[str]) -> BinaryIO:
@@ -208,8 +219,9 @@ class _Resume:
 
     def _report_links(self, order: list[int]) -> None:
         links, report = self.links, self.report
-        if links.flat:
-            report.add("flat_file", "no line's parent is in the file: the order of the file is the chain")
+        if links.flat_until:
+            there = "the file" if links.flat_until == len(links.members) else "its beginning"
+            report.add("flat_file", f"no line of {there} has its parent in the file: their order is the chain")
         for at in order:
             bridge = links.bridges.get(at)
             if bridge is None:
@@ -230,7 +242,7 @@ class _Resume:
             if segment.boundary not in there:
                 continue
             member = links.members[segment.boundary]
-            where = {"line": member.line, "offset": member.offset, "uuid": member.uuid or None}
+            where: dict[str, Any] = {"line": member.line, "offset": member.offset, "uuid": member.uuid or None}
             if segment.problem is None:
                 head, tail = links.members[segment.head].uuid, links.members[segment.tail].uuid
                 report.add("segment_relinked", f"{head} … {tail} stand behind the summary", **where)
@@ -265,19 +277,21 @@ class _Resume:
             order = [at for at in order if at in found]
         messages = [found[at] for at in order]
         if self.side_files:
-            for place, at in enumerate(order):
-                if at in content.answered and SIDE_FILES in (messages[place].extra or ()):  # type: ignore[union-attr]
+            spilled = {at for at in content.answered if SIDE_FILES in (found[at].extra or ())}  # type: ignore[union-attr]
+            for place, at in enumerate(order) if spilled else ():
+                if at in spilled:
                     messages[place] = self._with_side_files(messages[place])
         if self.mend:
             asked = {place: content.asked[at] for place, at in enumerate(order) if at in content.asked}
-            answered = {ident for at in order if at in content.answered for ident in content.answered[at]}
+            here = content.answered.keys() if len(order) == len(found) else content.answered.keys() & order
+            answered = {ident for at in here for ident in content.answered[at]}
             messages = complete_calls(messages, self._say, asked, answered)
             thinking = (found[at] for at in content.thinking)
             messages = drop_repeats(drop_thinking(messages, self._say, thinking), self._say)
         return messages
 
     def _report_unread(self, member: Member, message: Message) -> None:
-        where = {"line": member.line, "offset": member.offset, "uuid": member.uuid or None}
+        where: dict[str, Any] = {"line": member.line, "offset": member.offset, "uuid": member.uuid or None}
         if isinstance(message, OpaqueRecord) and message.problem is not None:
             self.report.add("bad_line", message.problem, **where)
         else:
@@ -298,8 +312,10 @@ class _Resume:
     def _say(self, kind: str, message: Message, why: str) -> None:
         uuid = getattr(message, "uuid", None) or None
         member = self.index.by_uuid.get(uuid) if uuid else None
-        where = {"line": member.line, "offset": member.offset} if member is not None else {}
-        self.report.add(kind, why, uuid=uuid, **where)
+        if member is None:
+            self.report.add(kind, why, uuid=uuid)
+        else:
+            self.report.add(kind, why, line=member.line, offset=member.offset, uuid=uuid)
 
     def _refuse(self, messages: list[Message]) -> None:
         """Raise if the file is damaged or holds no conversation."""

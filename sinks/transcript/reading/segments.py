@@ -102,10 +102,12 @@ class Segments:
         for at in others:
             self.before.setdefault(at, members[at].up)
             members[at].up = tail
+            self._links.moved.append(at)
         children.setdefault(tail, []).extend(others)
         self.before.setdefault(head, members[head].up)
         if members[head].up >= 0 and head in children.get(members[head].up, ()):
             children[members[head].up].remove(head)
         members[head].up = anchor
+        self._links.moved.append(head)
         children[anchor] = [head]
         self.tails[anchor] = tail

@@ -13,7 +13,7 @@ from typing import Any
 from turnstream.messages.jsonvalue import dumps
 from turnstream.messages.types import AssistantMessage, AttachmentMessage, SystemMessage
 from turnstream.operators.compaction.boundary import is_compact_boundary
-from turnstream.sinks.transcript.reading.content import Content, answered_ids
+from turnstream.sinks.transcript.reading.content import Content
 from turnstream.sinks.transcript.reading.groups import Group, Groups
 from turnstream.sinks.transcript.reading.heads import ASSISTANT, USER, Member
 from turnstream.sinks.transcript.reading.links import Links
@@ -67,7 +67,7 @@ class Siblings:
         asker: dict[str, int] = {}
         for group in self._groups:
             blocks = self._blocks(group, content)
-            chain = sorted(group.chain)
+            chain = sorted(group.chain) if blocks else []
             for at in blocks:
                 place = bisect_right(chain, at)
                 where = before.setdefault(chain[place], []) if place < len(chain) else behind.setdefault(chain[-1], [])
@@ -77,8 +77,10 @@ class Siblings:
             if not asked:
                 continue
             asker.update(asked)
-            more = {lost[ident] for ident in asked if ident in lost}
-            results = self._results(group, sorted({*group.around, *more}), asked, answered, content)
+            found = group.around
+            if lost:
+                found = sorted({*found, *(lost[ident] for ident in asked if ident in lost)})
+            results = self._results(group, found, asked, answered, content)
             for at, ident in results.items():
                 kind = "result_restored" if content.answered.get(at, ()) else "attachment_restored"
                 self._say(report, kind, at, f"it belongs to the tool call {ident}")
@@ -109,7 +111,7 @@ class Siblings:
         self,
         group: Group,
         found: list[int],
-        asked: Mapping[str, int],
+        asked: dict[str, int],
         answered: set[str],
         content: Content,
     ) -> dict[int, str]:
@@ -118,41 +120,51 @@ class Siblings:
         Returns:
             Index → the call that it belongs to, in the order of the file.
         """
-        members = self._links.members
-        owner = {at: ident for ident, at in reversed(list(asked.items()))}
-        for at in group.results:
-            ident = next((one for one in content.answered.get(at, ()) if one in asked), None)
-            if ident is None and members[at].kind != USER:
-                ident = owner.get(members[at].up)
-            if ident is not None:
-                owner[at] = ident
+        members, ids_of = self._links.members, content.answered
         taken: dict[int, str] = {}
         silent: dict[int, list[int]] = {}
         # Of several results of one call the last one.
         for at in reversed(found):
             if members[at].kind != USER:
                 silent.setdefault(members[at].up, []).append(at)
-                continue
-            ids = [ident for ident in content.answered.get(at, ()) if ident in asked and ident not in answered]
-            if ids:
-                answered.update(ids)
-                taken[at] = ids[0]
-        todo = list({**owner, **taken}.items())
-        while todo:
-            up, ident = todo.pop()
-            for at in silent.pop(up, ()):
-                taken[at] = ident
-                todo.append((at, ident))
-        return {at: taken[at] for at in sorted(taken)}
+            elif at in ids_of:
+                ids = [ident for ident in ids_of[at] if ident in asked and ident not in answered]
+                if ids:
+                    answered.update(ids)
+                    taken[at] = ids[0]
+        if silent:
+            _give(silent, taken, taken)
+        if silent:
+            _give(silent, self._owners(group, asked, content), taken)
+        return {at: taken[at] for at in sorted(taken)} if len(taken) > 1 else taken
+
+    def _owners(self, group: Group, asked: dict[str, int], content: Content) -> dict[int, str]:
+        """What stands on the chain → the call that it is or belongs to."""
+        members = self._links.members
+        owner = {at: ident for ident, at in reversed(asked.items())}
+        for at in group.results:
+            for ident in content.answered.get(at, ()):
+                if ident in asked:
+                    owner[at] = ident
+                    break
+            else:
+                if members[at].kind != USER and members[at].up in owner:
+                    owner[at] = owner[members[at].up]
+        return owner
 
     def _with_blocks(self, before: Mapping[int, list[int]], behind: Mapping[int, list[int]]) -> list[int]:
         if not before and not behind:
             return list(self._order)
         out: list[int] = []
-        for at in self._order:
-            out.extend(before.get(at, ()))
+        done = 0
+        for place in sorted({self._places[at] for at in (*before, *behind)}):
+            at = self._order[place]
+            out += self._order[done:place]
+            out += before.get(at, ())
             out.append(at)
-            out.extend(behind.get(at, ()))
+            out += behind.get(at, ())
+            done = place + 1
+        out += self._order[done:]
         return out
 
     def _with_results(
@@ -165,27 +177,30 @@ class Siblings:
         around: dict[int, list[int]] = {}
         ends: dict[int, int] = {}
         for at, ident in belongs.items():
-            here = first = places[asker[ident]]
-            answer = members[order[here]].answer
-            while (
-                answer
-                and here not in ends
-                and here + 1 < len(order)
-                and members[order[here + 1]].kind == ASSISTANT
-                and members[order[here + 1]].answer == answer
-            ):
-                here += 1
-            place = ends.setdefault(here, here)
-            ends.update(dict.fromkeys(range(first, here), place))
+            first = places[asker[ident]]
+            if first not in ends:
+                here, answer = first, members[order[first]].answer
+                while (
+                    answer
+                    and here not in ends
+                    and here + 1 < len(order)
+                    and members[order[here + 1]].kind == ASSISTANT
+                    and members[order[here + 1]].answer == answer
+                ):
+                    here += 1
+                place = ends.get(here, here)
+                for one in range(first, here + 1):
+                    ends[one] = place
+            place = ends[first]
             around.setdefault(place, []).append(at)
         out: list[int] = []
         place = 0
-        while place < len(order):
-            out.append(order[place])
-            waiting = sorted(around[place]) if place in around else ()
-            place += 1
+        for end in sorted(around):
+            out += order[place : end + 1]
+            waiting = sorted(around[end])
+            place = end + 1
             done = 0
-            while done < len(waiting) and place < len(order) and _is_around(content.messages.get(order[place])):
+            while done < len(waiting) and place < len(order) and self._is_around(order[place], content):
                 if waiting[done] < order[place]:
                     out.append(waiting[done])
                     done += 1
@@ -193,19 +208,33 @@ class Siblings:
                     out.append(order[place])
                     place += 1
             out.extend(waiting[done:])
+        out += order[place:]
         return out
+
+    def _is_around(self, at: int, content: Content) -> bool:
+        """Whether it may stand among the results of an answer."""
+        if at in content.answered:
+            return True
+        message = content.messages.get(at)
+        return isinstance(message, AttachmentMessage) or (
+            isinstance(message, SystemMessage) and not is_compact_boundary(message)
+        )
 
     def _say(self, report: ResumeReport, kind: str, at: int, why: str) -> None:
         member = self._links.members[at]
         report.add(kind, why, line=member.line, offset=member.offset, uuid=member.uuid or None)
 
 
+def _give(silent: dict[int, list[int]], owner: Mapping[int, str], taken: dict[int, str]) -> None:
+    """Put what hangs on something that belongs to a call, and on that in its turn, from ``silent`` into ``taken``."""
+    todo = [(up, owner[up]) for up in silent if up in owner]
+    while todo:
+        up, ident = todo.pop()
+        for at in silent.pop(up, ()):
+            taken[at] = ident
+            if at in silent:
+                todo.append((at, ident))
+
+
 def _said(message: Any) -> bytes | None:
     return dumps(message.message.get("content")) if isinstance(message, AssistantMessage) else None
-
-
-def _is_around(message: Any) -> bool:
-    """Whether it may stand among the results of an answer."""
-    if isinstance(message, SystemMessage):
-        return not is_compact_boundary(message)
-    return isinstance(message, AttachmentMessage) or bool(answered_ids(message))

@@ -101,9 +101,11 @@ def find_session(root: str | os.PathLike[str], name: str) -> Path:
         if file.path.name.lower().startswith(wanted)
     ]
     found = [path for path in found if path.stem.lower() == wanted] or found
-    if not wanted.strip("0123456789abcdef-") and len(found) == 1:
+    if not wanted or wanted.strip("0123456789abcdef-"):
+        found = []
+    if len(found) == 1:
         return found[0]
-    if not found or wanted.strip("0123456789abcdef-") or not wanted:
+    if not found:
         raise TranscriptError(
             f"no session {name!r} below {os.fspath(root)}", hint="`turnstream sessions` lists what there is"
         )

@@ -23,6 +23,7 @@ from turnstream.sinks.transcript.sessions.retention import choose
 from turnstream.sinks.transcript.sessions.sidefolders import (
     beside,
     folder_size,
+    half_made,
     newest,
     orphan_results,
     side_folders,
@@ -30,7 +31,7 @@ from turnstream.sinks.transcript.sessions.sidefolders import (
 
 __all__ = ["PruneReport", "Removal", "prune"]
 
-RemovalKind = Literal["session", "side_folder", "side_file", "fillers"]
+RemovalKind = Literal["session", "side_folder", "side_file", "fillers", "half_made"]
 
 GRACE: Final = 3600.0
 """Seconds: a side file that was changed since then stays; its line may not be written yet."""
@@ -42,7 +43,7 @@ class Removal(msgspec.Struct, kw_only=True):
     Attributes:
         kind: ``session`` a transcript and all that belongs to it; ``side_folder`` the folder of a session whose
             transcript isn't there; ``side_file`` a tool's result that no line names; ``fillers`` the bytes of lines
-            that were taken back.
+            that were taken back; ``half_made`` a copy of a transcript whose writing was broken off.
         path: of the transcript, folder or file.
         session_id: whose it is.
         bytes: what becomes free.
@@ -111,7 +112,7 @@ def prune(
     With a session go its transcript, its old and rejected bytes, its side folder with its sub-agents, and its row in
     the cache. A session that a writer of ours has open, or that changes meanwhile, stays as it is. From sessions that
     stay, fillers of taken-back lines are removed (the file is written anew beside the old one, then takes its place),
-    and tool results that no line names; then the folders of sessions whose transcript is gone: their tool results,
+    and tool results that no line names; then copies whose writing was broken off, and the folders of sessions whose transcript is gone: their tool results,
     with ``older_than`` all of it if it is that old.
 
     Args:
@@ -148,6 +149,7 @@ def prune(
         folders = sorted({info.path.parent for info in sessions})
     own = None if project is None else {info.path.with_suffix("") for info in sessions}
     for folder in folders:
+        _half_made(report, folder, going, own, at)
         _side_folders(report, folder, going, own, at, age)
     if not dry_run:
         # The rows of what is gone go, too.
@@ -195,11 +197,11 @@ def _remove_session(info: SessionInfo) -> None:
     there = info.path.lstat()
     if (there.st_size, there.st_mtime) != (info.size, info.modified):
         raise TranscriptError("it was changed meanwhile")
-    # The transcript goes first: what a crash leaves behind has no session any more, and goes the next time.
-    info.path.unlink()
+    # The transcript goes last: as long as it is there the next prune finds what a crash left behind.
     for path in beside(info.path):
         path.unlink(missing_ok=True)
     _remove_folder(info.path.with_suffix(""))
+    info.path.unlink()
     sync_folder(info.path.parent)
 
 
@@ -218,6 +220,20 @@ def _fillers(report: PruneReport, info: SessionInfo) -> None:
         why="lines that were taken back",
     )
     _do(report, [removal], info.path, lambda: {info.path: drop_fillers(info.path, keep_times=True)})
+
+
+def _half_made(report: PruneReport, project: Path, going: set[Path], own: set[Path] | None, now: float) -> None:
+    try:
+        found = half_made(project, before=now - GRACE)
+    except OSError:
+        return  # it is told by who looks for side folders
+    for path, size in found:
+        name = path.name[1:].partition(".")[0]
+        transcript = project / f"{name}.jsonl"
+        if transcript in going or (own is not None and transcript.with_suffix("") not in own):
+            continue
+        removal = Removal(kind="half_made", path=path, session_id=name, bytes=size, why="its writing was broken off")
+        _do(report, [removal], transcript, partial(path.unlink, missing_ok=True))
 
 
 def _side_folders(

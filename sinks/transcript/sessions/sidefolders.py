@@ -12,8 +12,10 @@ from typing import Final
 from turnstream.sinks.transcript.layout import is_session_id
 from turnstream.sinks.transcript.sessions.locked import session_files
 
-__all__ = ["beside", "folder_size", "newest", "orphan_results", "side_folders", "tool_results"]
+__all__ = ["beside", "folder_size", "half_made", "newest", "orphan_results", "side_folders", "tool_results"]
 
+# What forks, compactions of fillers and the doctor write first, to rename it when it is whole.
+_HALF_MADE: Final = re.compile(r"\.(?P<session>[^.]+)\.jsonl\.(?:doctor-\d+\.)?tmp")
 _TOKEN: Final = re.compile(rb"[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
 _BLOCK: Final = 1 << 20
 
@@ -42,6 +44,27 @@ def beside(transcript: Path) -> list[Path]:
     except OSError:
         return []
     return [transcript.parent / n for n in sorted(found) if n != f".{name}.lock"]
+
+
+def half_made(project: Path, *, before: float) -> list[tuple[Path, int]]:
+    """Copies of transcripts whose writing was broken off, and their bytes; the transcript itself is elsewhere.
+
+    Args:
+        project: a project's folder.
+        before: seconds since 1970; what was changed later stays: somebody may be writing it.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
+    found: list[tuple[Path, int]] = []
+    with os.scandir(project) as entries:
+        for entry in entries:
+            name = _HALF_MADE.fullmatch(entry.name)
+            if name is not None and is_session_id(name["session"]):
+                there = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(there.st_mode) and there.st_mtime < before:
+                    found.append((project / entry.name, there.st_size))
+    return sorted(found)
 
 
 def tool_results(folder: Path) -> dict[Path, os.stat_result]:
