@@ -8,6 +8,7 @@ from turnstream.bench.contender import Contender, Found, Given, Timed, finish, g
 from turnstream.bench.contenders import FLOORS, OURS
 from turnstream.bench.conversation import make_conversation
 from turnstream.bench.growth import OPERATIONS, grow_messages, time_session
+from turnstream.bench.live import measure_live
 from turnstream.bench.node import node_peers
 from turnstream.bench.peers import python_peers
 from turnstream.bench.report import render, table
@@ -17,18 +18,23 @@ from turnstream.bench.rows import (
     Decades,
     FileGrowth,
     Growth,
+    IdleMemory,
     Listing,
+    Live,
+    LiveCost,
+    LiveStreams,
     Row,
     SessionTime,
     Transcripts,
 )
-from turnstream.bench.runner import GROWTH, TRANSCRIPT, Report, environment, grow, measure, run
+from turnstream.bench.runner import GROWTH, LIVE, TRANSCRIPT, Report, environment, grow, measure, run
 from turnstream.bench.transcripts import measure_transcripts
 from turnstream.bench.workloads import WORKLOADS, Workload, make_workload
 
 __all__ = [
     "FLOORS",
     "GROWTH",
+    "LIVE",
     "OPERATIONS",
     "OURS",
     "TRANSCRIPT",
@@ -42,7 +48,11 @@ __all__ = [
     "Found",
     "Given",
     "Growth",
+    "IdleMemory",
     "Listing",
+    "Live",
+    "LiveCost",
+    "LiveStreams",
     "Report",
     "Row",
     "SessionTime",
@@ -58,6 +68,7 @@ __all__ = [
     "make_conversation",
     "make_workload",
     "measure",
+    "measure_live",
     "measure_transcripts",
     "node_peers",
     "python_peers",

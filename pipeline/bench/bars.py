@@ -15,7 +15,7 @@ from turnstream.bench.contenders import COUNTING, ORJSON, THREE_SINKS
 from turnstream.bench.growth import PLAIN
 from turnstream.bench.node import NODE_RXJS
 from turnstream.bench.peers import SDK_RAW, SDK_STREAM
-from turnstream.bench.rows import Decades, Growth, Row, Transcripts
+from turnstream.bench.rows import Decades, Growth, Live, Row, Transcripts
 from turnstream.bench.transcripts import PLAIN as PLAIN_FILE
 
 __all__ = ["Check", "check"]
@@ -39,6 +39,9 @@ TOMBSTONE_BYTES: Final = 1_000_000
 
 SECOND_LIST_BYTES: Final = 100_000
 """Read by a second listing beside its own cache: no transcript, whatever their number."""
+
+LIVE_LIMIT: Final = 1.3
+"""An event that comes alone may cost so many times the CPU that a bare loop of aiohttp takes for it."""
 
 _RATIOS: Final = (
     (THREE_SINKS, "A", "16 KiB", 1.1, 0.7),
@@ -87,6 +90,7 @@ def check(
     growth: Sequence[Growth] = (),
     decades: Sequence[Decades] = (),
     transcripts: Transcripts | None = None,
+    live: Live | None = None,
 ) -> list[Check]:
     """The figures that have a bar, as far as they were measured."""
     by_place = {(row.contender, row.workload, row.chunking): row for row in rows}
@@ -116,6 +120,12 @@ def check(
     ]
     if transcripts is not None:
         checks += _of_transcripts(transcripts)
+    if live is not None:
+        checks += [
+            _at_most(f"live, CPU of {THREE_SINKS}, × bare aiohttp loop, {each.loop}", each.ratio, LIVE_LIMIT)
+            for each in live.costs
+            if each.client == THREE_SINKS
+        ]
     return checks
 
 

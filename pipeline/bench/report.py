@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnstream.bench.bars import Check
-from turnstream.bench.rows import Decades, Growth, Row, SessionTime, Transcripts
+from turnstream.bench.rows import Decades, Growth, Live, Row, SessionTime, Transcripts
 from turnstream.bench.runner import Report
 
 __all__ = ["render", "table"]
@@ -139,6 +139,61 @@ def _transcripts(found: Transcripts) -> list[str]:
     return parts
 
 
+def _live(found: Live) -> list[str]:
+    head: tuple[str, ...] = (
+        "live, an event alone",
+        "loop",
+        "CPU µs/event",
+        "× bare",
+        "spread",
+        "events/read",
+        "events",
+    )
+    lines: list[tuple[str, ...]] = [
+        (
+            each.client,
+            each.loop,
+            f"{each.us_per_event:.1f}",
+            f"{each.ratio:.2f}",
+            f"{each.ratio_min:.2f}–{each.ratio_max:.2f}",
+            f"{each.events_per_read:.2f}",
+            f"{each.events:,}",
+        )
+        for each in found.costs
+    ]
+    parts = ["\n".join(_columns(head, lines, 2))]
+    head = ("streams at 50 events/s", "keeps up with", "p99", "not with", "p99", "server late", "ours ×")
+    lines = [
+        (
+            each.client,
+            f"{each.streams:,}",
+            _milliseconds(each.p99_ms),
+            "" if each.failed is None else f"{each.failed:,}",
+            _milliseconds(each.failed_p99_ms),
+            _milliseconds(each.server_late_ms),
+            "" if each.ours is None else f"{each.ours:.2f}",
+        )
+        for each in found.streams
+    ]
+    parts.append("\n".join(_columns(head, lines, 1)))
+    head = ("KB an idle stream", "Python's", "resident", "streams")
+    lines = [
+        (
+            each.client,
+            f"{each.heap_bytes / 1000:.1f}",
+            "" if each.resident_bytes is None else f"{each.resident_bytes / 1000:.1f}",
+            f"{each.streams:,}",
+        )
+        for each in found.idle
+    ]
+    parts.append("\n".join(_columns(head, lines, 1)))
+    return parts
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f} ms"
+
+
 def _checks(checks: Sequence[Check]) -> str:
     lines = [
         (
@@ -163,6 +218,8 @@ def _way(report: Report) -> str:
     if report.transcripts is not None:
         rounds = report.transcripts.against[0].rounds
         ways.append(f"of transcripts medians of {rounds} rounds beside a bare loop, of growth the best")
+    if report.live is not None:
+        ways.append(f"of live streams medians of {report.live.costs[0].rounds} rounds of CPU time beside a bare loop")
     return "; ".join(ways)
 
 
@@ -191,6 +248,8 @@ def render(report: Report) -> str:
         parts.append(_session(report.session))
     if report.transcripts is not None:
         parts += _transcripts(report.transcripts)
+    if report.live is not None:
+        parts += _live(report.live)
     if report.checks:
         parts.append(_checks(report.checks))
     return "\n\n".join(parts)

@@ -10,7 +10,11 @@ __all__ = [
     "Decades",
     "FileGrowth",
     "Growth",
+    "IdleMemory",
     "Listing",
+    "Live",
+    "LiveCost",
+    "LiveStreams",
     "Row",
     "SessionTime",
     "Transcripts",
@@ -186,3 +190,81 @@ class Transcripts(msgspec.Struct, frozen=True, kw_only=True):
     growth: list[FileGrowth]
     touched: list[BytesTouched]
     listing: Listing
+
+
+class LiveCost(msgspec.Struct, frozen=True, kw_only=True):
+    """CPU time of a client for an event that comes alone, beside a bare loop of aiohttp.
+
+    Attributes:
+        client: its name.
+        loop: ``asyncio`` or ``uvloop``.
+        events: of the answer.
+        us_per_event: microseconds of CPU (all threads, user and system), median.
+        ratio: to the bare loop on the same kind of loop, the median of the ratios of each round.
+        ratio_min: the smallest of them.
+        ratio_max: the largest of them.
+        events_per_read: how many events came in one read, all rounds together; 1 is what is meant.
+        rounds: how many rounds.
+    """
+
+    client: str
+    loop: str
+    events: int
+    us_per_event: float
+    ratio: float
+    ratio_min: float
+    ratio_max: float
+    events_per_read: float
+    rounds: int
+
+
+class LiveStreams(msgspec.Struct, frozen=True, kw_only=True):
+    """How many streams at once a client keeps up with, in one process.
+
+    Attributes:
+        client: its name.
+        streams: the highest number with a delay of at most 100 ms for 99 of 100 events; 0: none that was tried.
+        p99_ms: the delay there, milliseconds; None where none held.
+        failed: the lowest number that didn't; None: the highest that was tried held.
+        failed_p99_ms: the delay there; None if streams didn't even begin in time.
+        server_late_ms: how late the server itself was there (99 of 100): where that is large, it was the limit.
+        ours: turnstream's number over this one; None where none held.
+    """
+
+    client: str
+    streams: int
+    p99_ms: float | None
+    failed: int | None
+    failed_p99_ms: float | None
+    server_late_ms: float | None
+    ours: float | None
+
+
+class IdleMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What an open stream holds while nothing comes.
+
+    Attributes:
+        client: its name.
+        streams: over so many.
+        heap_bytes: a stream, of Python's allocator.
+        resident_bytes: a stream, of the process's memory; None where it isn't counted.
+    """
+
+    client: str
+    streams: int
+    heap_bytes: int
+    resident_bytes: int | None
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures of live streams.
+
+    Attributes:
+        costs: CPU an event, for each kind of loop.
+        streams: how many at once, turnstream first.
+        idle: memory.
+    """
+
+    costs: list[LiveCost]
+    streams: list[LiveStreams]
+    idle: list[IdleMemory]

@@ -20,19 +20,23 @@ from turnstream.bench.bars import Check, check
 from turnstream.bench.contender import Contender, Found, Timed, finish, given
 from turnstream.bench.contenders import FLOORS, OURS, THREE_SINKS
 from turnstream.bench.growth import SIZES, grow_messages, time_session
+from turnstream.bench.live import measure_live
 from turnstream.bench.node import node_peers
 from turnstream.bench.peers import python_peers
-from turnstream.bench.rows import Decades, Growth, Row, SessionTime, Transcripts
+from turnstream.bench.rows import Decades, Growth, Live, Row, SessionTime, Transcripts
 from turnstream.bench.transcripts import measure_transcripts
 from turnstream.bench.workloads import CHUNK, Workload, make_workload
 
-__all__ = ["GROWTH", "TRANSCRIPT", "Report", "environment", "grow", "measure", "run"]
+__all__ = ["GROWTH", "LIVE", "TRANSCRIPT", "Report", "environment", "grow", "measure", "run"]
 
 GROWTH: Final = "growth"
 """Named like a workload: what messages cost to normalize, over conversations of growing length."""
 
 TRANSCRIPT: Final = "transcript"
 """Named like a workload: appending to transcripts, reading them, lists of them; files of up to 1 GB."""
+
+LIVE: Final = "live"
+"""Named like a workload: streams over loopback, from a server in another process."""
 
 SLOW_SHARE: Final = 10
 """Contenders marked slow get this part of a workload, with the floor and turnstream measured on the same."""
@@ -53,6 +57,7 @@ class Report(msgspec.Struct, frozen=True):
         decades: how the cost of a message grows with its conversation (``growth``).
         session: a session of usual length on its way to the display (``growth``).
         transcripts: what files cost (``transcript``).
+        live: what streams over loopback cost (``live``).
     """
 
     environment: dict[str, Any]
@@ -63,6 +68,7 @@ class Report(msgspec.Struct, frozen=True):
     decades: list[Decades] = []
     session: SessionTime | None = None
     transcripts: Transcripts | None = None
+    live: Live | None = None
 
 
 def measure(
@@ -187,7 +193,7 @@ def run(
     """All workloads in both chunkings, the growth over B, and what the figures are compared with.
 
     Args:
-        names: workloads, ``growth`` and ``transcript``; the growth over B is measured if ``B`` is among them.
+        names: workloads, ``growth``, ``transcript`` and ``live``; the growth over B is measured if ``B`` is among them.
         scale: share of the full size.
         peers: also what others use, as far as it is installed.
         rounds: how often each contender runs in each measurement; ratios are medians over them.
@@ -206,7 +212,11 @@ def run(
         decades: list[Decades] = []
         session: SessionTime | None = None
         transcripts: Transcripts | None = None
+        live: Live | None = None
         for name in names:
+            if name == LIVE:
+                live = measure_live(scale=scale, rounds=rounds, tell=tell)
+                continue
             if name == TRANSCRIPT:
                 transcripts = measure_transcripts(scale=scale, rounds=rounds, tell=tell)
                 continue
@@ -219,8 +229,8 @@ def run(
                 tell("B, growth …")
                 parts = [make_workload(f"B{part}", scale=scale) for part in HALVES]
                 growth = grow(parts, [FLOORS[0], *(c for c in OURS if c.name == THREE_SINKS)], rounds=rounds)
-    checks = check(rows, growth, decades, transcripts)
-    return Report(environment(), scale, rows, growth, checks, decades, session, transcripts)
+    checks = check(rows, growth, decades, transcripts, live)
+    return Report(environment(), scale, rows, growth, checks, decades, session, transcripts, live)
 
 
 def _workload(
@@ -248,7 +258,7 @@ def _workload(
 def environment() -> dict[str, Any]:
     """What the figures depend on."""
     versions: dict[str, str] = {}
-    for package in ("turnstream", "reactivex", "msgspec", "orjson", "aiohttp", "anthropic", "httpx-sse"):
+    for package in ("turnstream", "reactivex", "msgspec", "orjson", "aiohttp", "anthropic", "httpx-sse", "uvloop"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

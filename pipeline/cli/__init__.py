@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = EXIT_PIPE
     except OSError as error:
         # The device of standard output is full or gone.
-        print(f"turnstream: can't write standard output: {error.strerror}", file=sys.stderr)
+        print(f"turnstream: can't write standard output: {error.strerror or repr(error)}", file=sys.stderr)
         status = EXIT_FAILED
         silent = True
     except KeyboardInterrupt:

@@ -132,7 +132,7 @@ def answered_ids(message: Any) -> list[str]:
 
 
 def _ids(message: AssistantMessage | UserMessage, kind: str, key: str) -> list[str]:
-    content = message.message.get("content")
+    content: Any = message.message.get("content")
     if content.__class__ is not list:
         return []
     return [

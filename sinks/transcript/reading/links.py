@@ -142,7 +142,9 @@ class Links:
         nearest = member.index  # bridging looks before this place
         parent = member.parent
         if parent is _UNSET:
-            return self._bridge(member, nearest, None if member.index < self.flat_until else "no_parent", "its line names no parent")
+            return self._bridge(
+                member, nearest, None if member.index < self.flat_until else "no_parent", "its line names no parent"
+            )
         if parent is None:
             return self._root(member)
         seen: dict[str, None] = {}

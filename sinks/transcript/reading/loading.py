@@ -39,7 +39,7 @@ def load_messages(
             message = OpaqueRecord(type=None, problem=record.problem)
         else:
             message = fast_message(record.value) or from_wire(record.value)
-            if message.__class__ is Tombstone:
+            if isinstance(message, Tombstone):
                 _name_target(message)
         message.__dict__["raw"] = record.raw  # pyright: ignore[reportIndexIssue]
         yield message

@@ -220,8 +220,8 @@ class _Resume:
     def _report_links(self, order: list[int]) -> None:
         links, report = self.links, self.report
         if links.flat_until:
-            there = "the file" if links.flat_until == len(links.members) else "its beginning"
-            report.add("flat_file", f"no line of {there} has its parent in the file: their order is the chain")
+            part = "the file" if links.flat_until == len(links.members) else "its beginning"
+            report.add("flat_file", f"no line of {part} has its parent in the file: their order is the chain")
         for at in order:
             bridge = links.bridges.get(at)
             if bridge is None:
