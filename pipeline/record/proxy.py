@@ -22,6 +22,7 @@ from turnstream.record.recording import Recording
 from turnstream.record.reporting import PROMETHEUS_TYPE, prometheus, wants_prometheus
 from turnstream.record.storing import Store
 from turnstream.record.upstream import Upstream
+from turnstream.serve.writing import let_go
 
 __all__ = ["RecordProxy", "record_proxy"]
 
@@ -168,9 +169,12 @@ class RecordProxy:
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             self._listener.close()
+        server = None if self._runner is None else self._runner.server
+        transports = [each.transport for each in server.connections if each.transport] if server else []
         await self._open_streams()
         if self._runner is not None:
             await self._runner.cleanup()
+        await let_go(transports)
         if self._client is not None:
             await self._client.close()
         self.finished = await self._recording.aclose(self._flush)

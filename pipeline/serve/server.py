@@ -24,7 +24,7 @@ from turnstream.serve.replies import JSON_TYPE, Reply
 from turnstream.serve.served import ServedRequest, without_secrets
 from turnstream.serve.steps import Chunking, Step, body_steps, in_chunks, stream_steps
 from turnstream.serve.whole import whole_message
-from turnstream.serve.writing import flushed, forever
+from turnstream.serve.writing import flushed, forever, let_go
 
 __all__ = ["FAULT_HEADER", "RECORDING_HEADER", "ReplayServer", "ServedRequest", "serve_recordings"]
 
@@ -143,12 +143,15 @@ class ReplayServer:
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             self._listener.close()
+        server = None if self._runner is None else self._runner.server
+        transports = [each.transport for each in server.connections if each.transport] if server else []
         for task in self._running:
             task.cancel()
         if self._running:
             await asyncio.wait(self._running)
         if self._runner is not None:
             await self._runner.cleanup()
+        await let_go(transports)
 
     # -- requests --------------------------------------------------------------------------------------
 

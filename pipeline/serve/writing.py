@@ -16,7 +16,7 @@ from turnstream.serve.steps import End, Send, Step, Wait
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["Writer", "flushed", "forever"]
+__all__ = ["Writer", "flushed", "forever", "let_go"]
 
 _YIELD_EVERY: Final = 64
 """Writes without a wait, after which others get their turn."""
@@ -24,6 +24,8 @@ _GRACE: Final = 0.1
 """Seconds before a connection is broken: the client shall have what was sent, and lose only what wasn't."""
 _PATIENCE: Final = 5.0
 """Seconds for which such a connection may be full, because nobody reads."""
+_CLOSING: Final = 0.5
+"""Seconds that a client has at the server's end to read what it was sent."""
 _POLL: Final = 0.01
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
@@ -37,6 +39,21 @@ async def flushed(request: web.BaseRequest) -> None:
     """Return once the kernel has what was written, or the connection is gone."""
     while (transport := request.transport) is not None and transport.get_write_buffer_size():  # noqa: ASYNC110
         await asyncio.sleep(_POLL)
+
+
+async def let_go(transports: Iterable[asyncio.Transport]) -> None:
+    """Return once no closing connection holds anything: who doesn't read what is left in time is cut off."""
+    open_ = [transport for transport in transports if transport.get_write_buffer_size()]
+    if not open_:
+        return
+    loop = asyncio.get_running_loop()
+    patience = loop.time() + _CLOSING
+    while loop.time() < patience and any(transport.get_write_buffer_size() for transport in open_):
+        await asyncio.sleep(_POLL)
+    for transport in open_:
+        if transport.get_write_buffer_size():
+            transport.abort()
+    await asyncio.sleep(0)  # that is done in the loop's next turn
 
 
 class Account(Protocol):

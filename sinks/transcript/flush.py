@@ -404,12 +404,14 @@ class Flusher:
             return False
         if self.error is not None:
             return True
-        if self._job is None:
+        job = self._job
+        if job is None:
             self._was_full = False
             return False
-        limit = self._low if self._was_full else self._high
-        self._was_full = self.in_flight + self._queue.weight > limit
-        return self._was_full
+        # Asked for each chunk while something is in flight.
+        full = len(job.data) + self._queue.weight > (self._low if self._was_full else self._high)
+        self._was_full = full
+        return full
 
     async def room(self) -> None:
         """Return once it isn't full.

@@ -72,7 +72,7 @@ def broken(
         ServerTimeoutError,
     )
 
-    if isinstance(error, InvalidURL):
+    if isinstance(error, (InvalidURL, UnicodeError)):  # a label of the host that is empty or too long
         return TransportError("the URL can't be used", retryable=False, hint="check the base URL")
     if isinstance(error, ServerDisconnectedError):
         detail = "the server closed it"  # its text may be the half head of a response, as aiohttp has it in memory

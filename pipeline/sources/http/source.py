@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
@@ -118,7 +119,8 @@ class HTTPSource(Source[bytes]):
             async with waiting:
                 response = await session.post(
                     self._url,
-                    data=self._body,
+                    # aiohttp writes bytes in one go, and warns of large ones; a file goes in pieces.
+                    data=self._body if len(self._body) <= _READ_SIZE else io.BytesIO(self._body),
                     headers=headers,
                     timeout=aiohttp.ClientTimeout(
                         total=None,
@@ -154,7 +156,7 @@ class HTTPSource(Source[bytes]):
                     waits.since = None
             else:
                 failure = await refusal(response, self.request_id, quiet)
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:
             failure = self._late(waiting, which, first, waits, received) or broken(
                 error,
                 answered=response is not None,
