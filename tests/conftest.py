@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import hypothesis
 import pytest
 import recordings
@@ -9,6 +11,10 @@ import recordings
 # No test's verdict hangs on how busy the machine is (speed lives in benchmarks).
 hypothesis.settings.register_profile("turnstream", deadline=None)
 hypothesis.settings.load_profile("turnstream")
+
+# A job in the background of a shell is started with SIGINT ignored, and so would be what its tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
