@@ -48,7 +48,7 @@ async def let_go(transports: Iterable[asyncio.Transport]) -> None:
         return
     loop = asyncio.get_running_loop()
     patience = loop.time() + _CLOSING
-    while loop.time() < patience and any(transport.get_write_buffer_size() for transport in open_):
+    while loop.time() < patience and any(transport.get_write_buffer_size() for transport in open_):  # noqa: ASYNC110
         await asyncio.sleep(_POLL)
     for transport in open_:
         if transport.get_write_buffer_size():

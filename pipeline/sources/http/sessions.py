@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-__all__ = ["shared_session"]
+__all__ = ["drop_unsent", "shared_session", "watch_transport"]
+
+_watched: ContextVar[list[Any] | None] = ContextVar("turnstream_transports", default=None)
 
 
 def shared_session() -> ClientSession:
@@ -21,8 +26,36 @@ def shared_session() -> ClientSession:
     """
     import aiohttp
 
+    class Connector(aiohttp.TCPConnector):
+        """Tells who asks for a connection which one it is: before the answer comes, aiohttp doesn't."""
+
+        async def connect(self, *args: Any, **options: Any) -> Any:
+            connection = await super().connect(*args, **options)
+            watched = _watched.get()
+            if watched is not None:
+                watched[:] = [connection.transport]
+            return connection
+
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=Connector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
     )
+
+
+@contextlib.contextmanager
+def watch_transport(found: list[Any]) -> Iterator[None]:
+    """While it is entered, ``found`` gets the transport that a request of a :func:`shared_session` goes out by."""
+    token = _watched.set(found)
+    try:
+        yield
+    finally:
+        _watched.reset(token)
+
+
+def drop_unsent(found: list[Any]) -> None:
+    """Cut off a request that is given up and that the server hasn't read: closed only, it would go out to its end."""
+    for transport in found:
+        if transport is not None and transport.get_write_buffer_size():
+            transport.abort()
+    found.clear()

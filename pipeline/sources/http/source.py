@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from turnstream.sources.http.limits import limits_note, rate_limits, retry_after
 from turnstream.sources.http.proxies import proxy_of
 from turnstream.sources.http.quiet import Quiet
 from turnstream.sources.http.refusal import broken, refusal
-from turnstream.sources.http.sessions import shared_session
+from turnstream.sources.http.sessions import drop_unsent, shared_session, watch_transport
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -111,28 +111,37 @@ class HTTPSource(Source[bytes]):
         deadline = None if first is None else asked + first
         session = self._session if self._session is not None else shared_session()
         response: ClientResponse | None = None
+        transport: list[Any] = []
+
+        def let_go() -> None:
+            if response is None or response.connection is not None:  # it is nobody else's yet
+                drop_unsent(transport)
+            if response is not None:
+                response.close()
+
         waits: WaitClock | None = None
         failure: Exception | None = None
         received = 0
         waiting = asyncio.timeout_at(deadline)
         try:
             async with waiting:
-                response = await session.post(
-                    self._url,
-                    # aiohttp writes bytes in one go, and warns of large ones; a file goes in pieces.
-                    data=self._body if len(self._body) <= _READ_SIZE else io.BytesIO(self._body),
-                    headers=headers,
-                    timeout=aiohttp.ClientTimeout(
-                        total=None,
-                        # In a session of somebody else it would run while a place in the pool is waited for.
-                        connect=clocks.connect if self._session is None else None,
-                        sock_connect=clocks.connect,
-                    ),
-                    read_bufsize=_READ_SIZE,
-                    allow_redirects=False,  # the key goes nowhere else
-                    raise_for_status=False,
-                    **through,
-                )
+                with watch_transport(transport):
+                    response = await session.post(
+                        self._url,
+                        # aiohttp writes bytes in one go, and warns of large ones; a file goes in pieces.
+                        data=self._body if len(self._body) <= _READ_SIZE else io.BytesIO(self._body),
+                        headers=headers,
+                        timeout=aiohttp.ClientTimeout(
+                            total=None,
+                            # In a session of somebody else it would run while a place in the pool is waited for.
+                            connect=clocks.connect if self._session is None else None,
+                            sock_connect=clocks.connect,
+                        ),
+                        read_bufsize=_READ_SIZE,
+                        allow_redirects=False,  # the key goes nowhere else
+                        raise_for_status=False,
+                        **through,
+                    )
                 self._look_at(response, listener)
             if response.status == HTTPStatus.OK:
                 read = response.content.readany
@@ -142,7 +151,7 @@ class HTTPSource(Source[bytes]):
                 at = now()
                 if chunk and listener is not None:
                     listener.tell_first_byte(at)
-                waits = self._watch(response, listener, at - asked)
+                waits = self._watch(let_go, listener, at - asked)
                 counts = clocks.total is not None
                 while chunk:
                     received += len(chunk)
@@ -168,8 +177,7 @@ class HTTPSource(Source[bytes]):
         finally:
             if waits is not None:
                 waits.stop()
-            if response is not None:
-                response.close()
+            let_go()
             if session is not self._session:
                 await session.close()
         # Raised out here, so that it has no context: aiohttp's errors hold the request's headers.
@@ -192,19 +200,19 @@ class HTTPSource(Source[bytes]):
         if listener is not None and (self.rate_limits or self.retry_after is not None):
             listener.tell(limits_note(self.rate_limits, self.retry_after, self.request_id))
 
-    def _watch(self, response: ClientResponse, listener: Listener | None, waited: float) -> WaitClock:
-        """The clock for what comes after the first byte: closing the response ends the wait for it, at once."""
+    def _watch(self, let_go: Callable[[], None], listener: Listener | None, waited: float) -> WaitClock:
+        """The clock for what comes after the first byte: letting go of the response ends the wait for it, at once."""
 
         def warn(seconds: float) -> None:
             limit = self.clocks.idle
-            message = f"no byte has come for {seconds:.0f} s"
+            message = f"no byte has come for {round(seconds, 1):g} s"
             if limit is not None:
                 message += f"; the answer is given up at {limit:g} s"
             _log.warning("%s: %s", self.name, message)
             if listener is not None:
                 listener.tell(StreamNote(kind="idle_warning", message=message))
 
-        clock = WaitClock(self.clocks, warn, response.close, waited=waited)
+        clock = WaitClock(self.clocks, warn, let_go, waited=waited)
         clock.start()
         return clock
 
