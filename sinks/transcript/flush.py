@@ -25,7 +25,7 @@ __all__ = ["Flusher"]
 _log = logging.getLogger("turnstream.transcript")
 
 # Serialized at once, bytes: a longer piece would hold up the loop, and memory that is new each time is dear.
-_GROUP: Final = 1 << 18
+_GROUP: Final = 1 << 19
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 30.0
 _NEVER: Final = float("inf")
