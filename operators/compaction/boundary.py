@@ -17,7 +17,6 @@ from turnstream.messages import (
     SystemMessage,
     Tombstone,
     UserMessage,
-    texts,
 )
 from turnstream.messages.identity import tombstoned_uuids
 from turnstream.operators.compaction.metadata import (
@@ -110,12 +109,8 @@ def make_boundary(
     has no parent (fault 40): the transcript writes ``parentUuid`` null.
     """
     make = factory if factory is not None else MessageFactory()
-    fields: dict[str, Any] = {COMPACT_KEY: metadata.to_wire()}
-    boundary = make.system(COMPACT_BOUNDARY, texts.COMPACT_BOUNDARY, **fields)
-    parent = last_chain_uuid(before)
-    if parent is not None:
-        # Where the codec puts it when it reads a line; the message is new, nobody holds it yet.
-        boundary.extra = {"logicalParentUuid": parent}
+    boundary = make.compact_boundary(logical_parent_uuid=last_chain_uuid(before))
+    boundary.fields[COMPACT_KEY] = metadata.to_wire()
     return boundary
 
 
@@ -124,8 +119,9 @@ def make_microcompact_boundary(
 ) -> SystemMessage:
     """A microcompact boundary: content ``Context microcompacted``, level info; it keeps its parent in the chain."""
     make = factory if factory is not None else MessageFactory()
-    fields: dict[str, Any] = {MICROCOMPACT_KEY: metadata.to_wire()}
-    return make.system(MICROCOMPACT_BOUNDARY, texts.MICROCOMPACT_BOUNDARY, **fields)
+    boundary = make.microcompact_boundary()
+    boundary.fields[MICROCOMPACT_KEY] = metadata.to_wire()
+    return boundary
 
 
 class BoundarySlice:

@@ -275,6 +275,18 @@ def _add_failing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--progress-timeout", **limit, default=600.0, help="between two events but pings (600)")
 
 
+def _command(commands: Any, name: str, summary: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """A command whose description and epilog keep their lines."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
@@ -282,13 +294,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    replay = commands.add_parser(
-        "replay",
-        help="play recorded streams into the sinks",
-        description=_REPLAY_HELP,
-        epilog=_REPLAY_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    replay = _command(commands, "replay", "play recorded streams into the sinks", _REPLAY_HELP, _REPLAY_EXIT)
     replay.add_argument(
         "files", nargs="+", metavar="FILE", help="a recorded stream or a transcript; - is standard input"
     )
@@ -300,13 +306,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="max (default), or a factor of the recorded pace (recordings that hold times, transcripts)",
     )
     _add_sinks(replay)
-    send = commands.add_parser(
-        "send",
-        help="send one request and stream its answer into the sinks",
-        description=_SEND_HELP,
-        epilog=_SEND_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    send = _command(commands, "send", "send one request and stream its answer into the sinks", _SEND_HELP, _SEND_EXIT)
     send.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to ask; - is standard input")
     send.add_argument(
         "--request", metavar="FILE.json", help="the body of a Messages API request instead; - is standard input"
@@ -324,13 +324,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_failing(send)
     _add_sinks(send)
-    bench = commands.add_parser(
-        "bench",
-        help="measure how fast it is here, as ratios to a floor",
-        description=_BENCH_HELP,
-        epilog=_BENCH_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    bench = _command(commands, "bench", "measure how fast it is here, as ratios to a floor", _BENCH_HELP, _BENCH_EXIT)
     bench.add_argument(
         "--workload",
         default="A,B,C",
@@ -367,12 +361,12 @@ def _port(text: str) -> int:
 
 def _add_serve(commands: Any) -> None:
     """The replay server."""
-    serve = commands.add_parser(
+    serve = _command(
+        commands,
         "serve",
-        help="serve recorded streams as the Messages API, with faults if you like",
-        description=_SERVE_HELP,
-        epilog=_SERVE_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "serve recorded streams as the Messages API, with faults if you like",
+        _SERVE_HELP,
+        _SERVE_EXIT,
     )
     serve.add_argument(
         "recordings", nargs="+", metavar="RECORDING", help="a recorded stream, or a folder of .sse and .ndjson files"
@@ -415,12 +409,12 @@ def _seconds(text: str) -> float:
 
 def _add_record(commands: Any) -> None:
     """The recording proxy."""
-    record = commands.add_parser(
+    record = _command(
+        commands,
         "record",
-        help="record what clients of the Messages API get, as a proxy in front of it",
-        description=_RECORD_HELP,
-        epilog=_RECORD_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "record what clients of the Messages API get, as a proxy in front of it",
+        _RECORD_HELP,
+        _RECORD_EXIT,
     )
     record.add_argument("--upstream", required=True, metavar="URL", help="where requests go")
     record.add_argument("--dir", required=True, metavar="DIR", help="where recordings go; made if it isn't there")
@@ -450,12 +444,12 @@ def _add_record(commands: Any) -> None:
 
 def _add_messages(commands: Any) -> None:
     """The commands that read messages."""
-    normalize = commands.add_parser(
+    normalize = _command(
+        commands,
         "normalize",
-        help="print a conversation as the API takes it, or as a display shows it",
-        description=_NORMALIZE_HELP,
-        epilog=_NORMALIZE_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "print a conversation as the API takes it, or as a display shows it",
+        _NORMALIZE_HELP,
+        _NORMALIZE_EXIT,
     )
     normalize.add_argument("file", metavar="FILE", help="messages; - is standard input")
     normalize.add_argument(
@@ -486,13 +480,7 @@ def _add_messages(commands: Any) -> None:
     )
     # An option with an optional value would swallow a FILE that follows it.
     api.add_argument("--explain=json", dest="explain", action="store_const", const="json", help=argparse.SUPPRESS)
-    inspect = commands.add_parser(
-        "inspect",
-        help="count what a file of messages holds",
-        description=_INSPECT_HELP,
-        epilog=_INSPECT_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    inspect = _command(commands, "inspect", "count what a file of messages holds", _INSPECT_HELP, _INSPECT_EXIT)
     inspect.add_argument("file", metavar="FILE", help="messages; - is standard input")
     inspect.add_argument("--json", action="store_true", help="JSON instead of text")
     commands.add_parser("schema", help="print the JSON Schema of messages", description=_SCHEMA_HELP)
@@ -533,12 +521,8 @@ def _count(text: str) -> int:
 
 def _add_sessions(commands: Any) -> None:
     """The commands that know sessions."""
-    sessions = commands.add_parser(
-        "sessions",
-        help="list the sessions below a root, or remove old ones",
-        description=_SESSIONS_HELP,
-        epilog=_SESSIONS_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    sessions = _command(
+        commands, "sessions", "list the sessions below a root, or remove old ones", _SESSIONS_HELP, _SESSIONS_EXIT
     )
     sessions.add_argument("--root", metavar="DIR", help=_ROOT_HELP)
     sessions.add_argument("--project", metavar="DIR", help="only the sessions of this working folder")
@@ -562,25 +546,13 @@ def _add_sessions(commands: Any) -> None:
     )
     prune.add_argument("--yes", action="store_true", help="remove it, instead of saying what would be removed")
     prune.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="JSON instead of text")
-    show = commands.add_parser(
-        "show",
-        help="show a session's conversation",
-        description=_SHOW_HELP,
-        epilog=_SHOW_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    show = _command(commands, "show", "show a session's conversation", _SHOW_HELP, _SHOW_EXIT)
     show.add_argument("session", metavar="SESSION|FILE", help="a session's uuid or its beginning, or a transcript")
     show.add_argument("--root", metavar="DIR", help=_ROOT_HELP)
     show.add_argument("--full", action="store_true", help="the full history, also before compactions")
     show.add_argument("--at", metavar="UUID", help="the branch that ends with this record")
     show.add_argument("--no-pager", dest="pager", action="store_false", help="print at once")
-    fork = commands.add_parser(
-        "fork",
-        help="copy a conversation up to a record into a new session",
-        description=_FORK_HELP,
-        epilog=_FORK_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    fork = _command(commands, "fork", "copy a conversation up to a record into a new session", _FORK_HELP, _FORK_EXIT)
     fork.add_argument("session", metavar="SESSION|FILE", help="a session's uuid or its beginning, or a transcript")
     fork.add_argument("--at", required=True, metavar="UUID", help="the last record that is copied")
     fork.add_argument("--root", metavar="DIR", help=_ROOT_HELP)
@@ -590,12 +562,8 @@ def _add_sessions(commands: Any) -> None:
 
 def _add_doctor(commands: Any) -> None:
     """The command that mends transcripts."""
-    doctor = commands.add_parser(
-        "doctor",
-        help="say what is wrong with transcripts, and mend them",
-        description=_DOCTOR_HELP,
-        epilog=_DOCTOR_EXIT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    doctor = _command(
+        commands, "doctor", "say what is wrong with transcripts, and mend them", _DOCTOR_HELP, _DOCTOR_EXIT
     )
     doctor.add_argument("files", nargs="+", metavar="FILE|FOLDER", help="a transcript, or a folder of them")
     doctor.add_argument("--fix", action="store_true", help="mend what is wrong")

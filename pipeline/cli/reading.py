@@ -1,6 +1,6 @@
 """Reading messages from a file: a transcript, NDJSON of messages, or a run's ``stream-json`` output.
 
-Line by line, so that the size of a file doesn't matter. What a line is, is found out line by line, too.
+Record by record, so that the size of a file doesn't matter. What a record is, is found out one by one, too.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import errno
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 from turnstream.messages.codec import decode_line
-from turnstream.messages.jsonvalue import MAX_RECORD_DEPTH, JSONValueError, loads
 from turnstream.messages.sdk import from_sdk
 from turnstream.messages.types import RESULT_TYPES, Message, OpaqueRecord
+from turnstream.sinks.transcript.reading import records
+from turnstream.sinks.transcript.reading.content import fast_message
 
 __all__ = [
     "BadLine",
@@ -27,15 +28,10 @@ __all__ = [
     "shown_name",
 ]
 
-MAX_LINE: Final = 256 * 1024 * 1024
-"""Bytes: a longer line is reported and passed over (a device without line ends must not fill the memory)."""
-
-_BOM: Final = b"\xef\xbb\xbf"
-
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message, where it stood, and how long its line is.
+    """A message, and where it stood.
 
     Attributes:
         line: from 1.
@@ -82,45 +78,30 @@ def open_input(name: str) -> contextlib.AbstractContextManager[BinaryIO]:
 
 
 def read_records(stream: BinaryIO) -> Iterator[Record | BadLine]:
-    """The lines of a file; empty ones are passed over.
+    """The records of a file, as a transcript's reader finds them; what was taken back (fillers) is passed over.
 
-    A line ends at LF only. Lines of ``stream-json`` (they name a ``session_id``) are translated.
+    Records of ``stream-json`` (they name a ``session_id``) are translated.
 
     Raises:
         OSError: reading failed.
     """
-    offset = 0
-    number = 0
-    while line := stream.readline(MAX_LINE + 1):
-        number += 1
-        start = offset
-        offset += len(line)
-        if len(line) > MAX_LINE and not line.endswith(b"\n"):
-            while (rest := stream.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-                offset += len(rest)
-            offset += len(rest)
-            yield BadLine(number, start, f"longer than {MAX_LINE // 1024 // 1024} MiB")
+    for record in records.read_records(stream):
+        if record.is_filler:
             continue
-        if number == 1:
-            line = line.removeprefix(_BOM)
-        line = line.removesuffix(b"\n")
-        if not line.strip():
+        if record.value is None:
+            yield BadLine(record.line, record.offset, record.problem or "not a JSON object")
             continue
-        for message in _messages(line):
+        for message in _messages(record.value, record.raw):
             if isinstance(message, OpaqueRecord) and message.problem is not None:
-                yield BadLine(number, start, message.problem)
+                yield BadLine(record.line, record.offset, message.problem)
             else:
-                yield Record(number, start, message)
+                yield Record(record.line, record.offset, message)
 
 
-def _messages(line: bytes) -> Iterable[Message]:
-    # The cheap question first: few lines hold the word at all, and in some of them it is somebody's text.
-    if b'"session_id"' in line:
-        with contextlib.suppress(JSONValueError):
-            value = loads(line, max_depth=MAX_RECORD_DEPTH)
-            if isinstance(value, dict) and "session_id" in value and "sessionId" not in value:
-                return from_sdk([value])
-    return (decode_line(line),)
+def _messages(value: dict[str, Any], raw: bytes) -> Iterable[Message]:
+    if "session_id" in value and "sessionId" not in value:
+        return from_sdk([value])
+    return (fast_message(value) or decode_line(raw),)
 
 
 def is_sidechain(message: Any) -> bool:

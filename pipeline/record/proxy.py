@@ -22,6 +22,7 @@ from turnstream.record.recording import Recording
 from turnstream.record.reporting import PROMETHEUS_TYPE, prometheus, wants_prometheus
 from turnstream.record.storing import Store
 from turnstream.record.upstream import Upstream
+from turnstream.serve.listening import finish, listen, stop_listening
 from turnstream.serve.writing import let_go
 
 __all__ = ["RecordProxy", "record_proxy"]
@@ -29,7 +30,6 @@ __all__ = ["RecordProxy", "record_proxy"]
 _READ_SIZE: Final = 32 * 1024  # what is read ahead of a slow client, twice; aiohttp's default is 256 KiB
 _CONNECT_SECONDS: Final = 10.0
 _LARGEST_FIELD: Final = 64 * 1024
-_TURNS: Final = 3  # of the loop, that a new connection needs until it is known
 _ADMIN: Final = "/-/"
 _METRICS: Final = "/metrics"
 _SECRET_NAMES: Final = re.compile(r"key|auth|cookie|token|secret|credential|password|signature", re.IGNORECASE)
@@ -115,11 +115,7 @@ class RecordProxy:
                 max_field_size=_LARGEST_FIELD,
             )
             await self._runner.setup()
-            # Not a site of aiohttp's: cancelled while it starts, that leaves the socket open.
-            self._listener = await loop.create_server(server, host, port, start_serving=False)
-            address = self._listener.sockets[0].getsockname()
-            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            self.url = f"http://{shown}:{address[1]}"
+            self._listener, self.url = await listen(server, host, port)
             await self._listener.start_serving()
         except BaseException:
             self._hurry.set()
@@ -145,30 +141,12 @@ class RecordProxy:
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="turnstream.record: close")
-        closing = self._closing
-        cancelled: asyncio.CancelledError | None = None
-        while not closing.done():
-            try:
-                await asyncio.wait([closing])
-            except asyncio.CancelledError as error:
-                cancelled = error
-                self._hurry.set()
-        if cancelled is not None:
-            raise cancelled
-        closing.result()
+        await finish(self._closing, self._hurry.set)
 
     async def _close(self) -> None:
         self._ending = True
         if self._listener is not None:
-            # No more connections; who was let in a moment ago must be through the door before it is closed:
-            # asyncio (3.11, 3.12) lets such a socket fall.
-            loop = asyncio.get_running_loop()
-            for listening in self._listener.sockets:
-                with contextlib.suppress(NotImplementedError):
-                    loop.remove_reader(listening)
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
-            self._listener.close()
+            await stop_listening(self._listener)
         server = None if self._runner is None else self._runner.server
         transports = [each.transport for each in server.connections if each.transport] if server else []
         await self._open_streams()

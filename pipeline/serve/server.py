@@ -19,6 +19,7 @@ from turnstream.messages.jsonvalue import dumps
 from turnstream.serve.api import STATUS_OF, Refusal, count_tokens, error_object, listed, model, read_request
 from turnstream.serve.choosing import Choice
 from turnstream.serve.faults import FaultSchedule, FaultSpec, parse_faults
+from turnstream.serve.listening import finish, listen, stop_listening
 from turnstream.serve.recordings import Recording, read_recordings
 from turnstream.serve.replies import JSON_TYPE, Reply
 from turnstream.serve.served import ServedRequest, without_secrets
@@ -34,7 +35,6 @@ FAULT_HEADER: Final = "x-turnstream-fault"
 _LARGEST_REQUEST: Final = 32 * 1024 * 1024  # the API's own limit
 _EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 _PAGE: Final = b"<html>\r\n<head><title>Bad gateway</title></head>\r\n<body><h1>Bad gateway</h1></body>\r\n</html>\r\n"
-_TURNS: Final = 3  # of the loop, that a new connection needs until it is known
 
 _log = logging.getLogger("turnstream.serve")
 # aiohttp quotes what it can't parse, keys included. This one is nobody's child and says nothing.
@@ -106,11 +106,7 @@ class ReplayServer:
         self._runner = web.ServerRunner(server, shutdown_timeout=0.5)
         try:
             await self._runner.setup()
-            # Not a site of aiohttp's: cancelled while it starts, that leaves the socket open.
-            self._listener = await loop.create_server(server, host, port, start_serving=False)
-            address = self._listener.sockets[0].getsockname()
-            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            self.url = f"http://{shown}:{address[1]}"
+            self._listener, self.url = await listen(server, host, port)
             await self._listener.start_serving()
         except BaseException:
             await self.aclose()
@@ -120,29 +116,12 @@ class ReplayServer:
         """End every answer, close every connection; a cancellation waits until that is done. Idempotent."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="turnstream.serve: close")
-        closing = self._closing
-        cancelled: asyncio.CancelledError | None = None
-        while not closing.done():
-            try:
-                await asyncio.wait([closing])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
-        closing.result()
+        await finish(self._closing)
 
     async def _close(self) -> None:
         self._ending = True
         if self._listener is not None:
-            # No more connections; who was let in a moment ago must be through the door before it is closed:
-            # asyncio (3.11, 3.12) lets such a socket fall.
-            loop = asyncio.get_running_loop()
-            for listening in self._listener.sockets:
-                with contextlib.suppress(NotImplementedError):
-                    loop.remove_reader(listening)
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
-            self._listener.close()
+            await stop_listening(self._listener)
         server = None if self._runner is None else self._runner.server
         transports = [each.transport for each in server.connections if each.transport] if server else []
         for task in self._running:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from turnstream.messages.errors import TranscriptError
+from turnstream.messages.identity import uuid_of
 from turnstream.messages.ids import IdSource
 from turnstream.messages.jsonvalue import dumps
 from turnstream.messages.types import (
@@ -216,11 +217,11 @@ class Journal:
 
     def take_back(self, tombstone: Tombstone, now: float) -> None:
         """Drop a queued member; for one that is in the file queue that it be taken out. Unknown ones pass."""
-        uuid = _uuid_of(tombstone.message)
-        if uuid is None or not self.chain.remove(uuid):
+        uuid = uuid_of(tombstone.message)
+        if not uuid or not self.chain.remove(uuid):
             return
         if self._keep:
-            self.messages = [message for message in self.messages if _uuid_of(message) != uuid]
+            self.messages = [message for message in self.messages if uuid_of(message) != uuid]
         elif self.queue.drop(uuid):
             self.counts["tombstones_queued"] += 1
         else:
@@ -356,10 +357,3 @@ def is_foreign(message: Any, session_id: str) -> bool:
         return False
     theirs = session_of(message)
     return theirs is not None and theirs != session_id
-
-
-def _uuid_of(message: Any) -> str | None:
-    if message.__class__ is OpaqueRecord:
-        message = message.data
-    uuid = message.get("uuid") if isinstance(message, dict) else getattr(message, "uuid", None)
-    return uuid if isinstance(uuid, str) and uuid else None

@@ -15,6 +15,7 @@ import pytest
 import recordings
 
 from turnstream.cli import main, reading
+from turnstream.sinks.transcript.reading import records
 
 ENVELOPE = {"isSidechain": False, "userType": "external", "cwd": "/src", "sessionId": "s", "version": "2.1.0"}
 
@@ -330,6 +331,16 @@ def test_bad_lines_are_told_and_passed_over(session: Path) -> None:
     assert [note["what"].split(",")[0] for note in notes if note["stage"] == "read"] == ["line 2", "line 5", "line 6"]
 
 
+def test_two_records_on_a_line_are_both_there_and_what_was_taken_back_is_not(session: Path) -> None:
+    """The same reader as resume's (WIRE.md §3)."""
+    one, two = jsonl(user("u-1", "Go")), jsonl(user("u-2", "On"))
+    filler = jsonl({"type": "tombstone-filler", "targetUuid": "u-9", "pad": "   "})
+    session.write_bytes(one.rstrip(b"\n") + two + filler)
+    done = normalize(session, "--for", "api")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert lines(done.stdout) == [{"role": "user", "content": [text("Go"), text("On")]}]
+
+
 def test_a_torn_end_a_bom_and_crlf(session: Path) -> None:
     whole = b"\xef\xbb\xbf" + jsonl(*SESSION).replace(b"\n", b"\r\n")
     session.write_bytes(whole)
@@ -452,7 +463,7 @@ def test_lines_are_read_one_by_one() -> None:
 
 
 def test_a_line_without_end_doesnt_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_LINE", 1024 * 1024)
+    monkeypatch.setattr(records, "MAX_LINE", 1024 * 1024)
     good = jsonl(user("u-1", "Go"))
     bad = b"x" * 3_500_000 + b"\n"
     found = list(reading.read_records(io.BytesIO(good + bad + good + b"y" * 1_500_000)))

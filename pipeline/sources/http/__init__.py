@@ -1,7 +1,7 @@
 """A live answer over HTTP: one request, its bytes as they come (DESIGN.md §4, WIRE.md §7).
 
-Thin on purpose: no retries. Who reads slowly slows down the server: nothing is read ahead but 64 KiB here and
-what the kernel buffers.
+One request, sent once: retries are :mod:`turnstream.sources.resilient`'s. Who reads slowly slows down the server:
+nothing is read ahead but 64 KiB here and what the kernel buffers.
 
 - :func:`from_request` → :class:`HTTPSource`; :func:`shared_session` for connections that several of them use.
 - :func:`when_answered`, :func:`decode_answer`: stages that need what the response says.
