@@ -43,6 +43,7 @@ from turnstream.operators.blocks import OpenBlock
 from turnstream.operators.emission import NormalizeBlock, StrictError
 from turnstream.operators.endings import Endings
 from turnstream.operators.events import Parsed
+from turnstream.operators.shortcut import ShortCut, short_cut
 from turnstream.operators.stage import Fault, Operator, lift
 from turnstream.operators.whole import AnswerItems, WholeAnswer, read_whole
 
@@ -60,13 +61,17 @@ class Accumulator(Endings):
         request_id: put on every message, where the transport knows it.
     """
 
+    def short_cut(self, first: Any, second: Any) -> ShortCut | None:
+        """One step for small chunks, in place of this stage and the two before it; None if it isn't right for them."""
+        return short_cut(first, second, self)
+
     # -- the walk ------------------------------------------------------------------------------------
 
     def feed(self, batch: Sequence[QueryItem], /) -> Sequence[QueryItem | Fault]:
         """Take the events of one batch; other items pass."""
         self._batch = batch
         if batch.__class__ is Parsed:
-            self._last = batch  # pyright: ignore[reportAttributeAccessIssue]
+            self.last = batch  # pyright: ignore[reportAttributeAccessIssue]
             batch = batch.items  # pyright: ignore[reportAttributeAccessIssue]
         self.plain = True
         delta: Any
@@ -76,18 +81,18 @@ class Accumulator(Endings):
             if only.__class__ is ContentBlockDelta:
                 delta = only.delta
                 cls = delta.__class__
-                if cls is self._hot_class and only.index == self._hot_index:
-                    self._seen += 1
+                if cls is self.hot_class and only.index == self.hot_index:
+                    self.seen += 1
                     if cls is TextDelta:
-                        self._hot_append(delta.text)
+                        self.hot_append(delta.text)
                     elif cls is InputJsonDelta:
-                        self._hot_append(delta.partial_json)
+                        self.hot_append(delta.partial_json)
                     else:
-                        self._hot_append(delta.thinking)
+                        self.hot_append(delta.thinking)
                     return batch
-        hot_index = self._hot_index
-        hot_class = self._hot_class
-        append = self._hot_append
+        hot_index = self.hot_index
+        hot_class = self.hot_class
+        append = self.hot_append
         event: Any
         walk = enumerate(batch)
         for position, event in walk:
@@ -110,7 +115,7 @@ class Accumulator(Endings):
                         self._take_whole(whole)
                         over = whole.end + 1 == len(batch)
                         if over and position == 0:
-                            self._seen += len(batch)
+                            self.seen += len(batch)
                             return _just_this(batch, whole)
                         self._edits += [(stop, 0, [m]) for stop, m in zip(whole.stops, whole.messages, strict=True)]
                         if over:
@@ -122,10 +127,10 @@ class Accumulator(Endings):
                 return [*self._assembled(position), Fault(strict.error)]
             except Exception as error:  # noqa: BLE001 - a normalize_block's: what came before it isn't lost
                 return [*self._assembled(position), Fault(error)]
-            hot_index = self._hot_index
-            hot_class = self._hot_class
-            append = self._hot_append
-        self._seen += len(batch)
+            hot_index = self.hot_index
+            hot_class = self.hot_class
+            append = self.hot_append
+        self.seen += len(batch)
         if not self._edits:
             return batch
         return self._assembled(len(batch))
@@ -197,7 +202,7 @@ class Accumulator(Endings):
         elif not isinstance(message.get("id"), str) or not message["id"]:
             self._note(position, "message_start_without_id", "the message id is made up")
         self._begin(message, started=True)
-        self._hot_class = None
+        self.hot_class = None
         content = message.get("content")
         if not content:
             return
@@ -236,11 +241,11 @@ class Accumulator(Endings):
             return
         block = answer.open_block(OpenBlock(index, event.content_block, wire_index=index))
         if block.takes is not None:
-            self._hot_index = index
-            self._hot_class = block.takes
-            self._hot_append = block.parts.append
+            self.hot_index = index
+            self.hot_class = block.takes
+            self.hot_append = block.parts.append
         else:
-            self._hot_class = None
+            self.hot_class = None
 
     def _on_delta(self, position: int, event: ContentBlockDelta) -> None:
         answer = self._answer or self._current(position, "content_block_delta")
@@ -335,7 +340,7 @@ class Accumulator(Endings):
         self._edits.append((position, 0, [self._finish(block)]))
         if block.index != event.index:
             self._swap(position, msgspec.structs.replace(event, index=block.index))
-        self._hot_class = None
+        self.hot_class = None
 
     # -- message_delta, message_stop, error ------------------------------------------------------------
 

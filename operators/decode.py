@@ -68,6 +68,12 @@ class Decoder:
         first = rest[:1]
         return self._choose(head, first == b"{" or (self._json_said and first in _OTHER_JSON)).feed((head,))
 
+    @property
+    def sse(self) -> SSEDecoder | None:
+        """The decoder, if it is an event stream."""
+        inner = self._inner
+        return inner if isinstance(inner, SSEDecoder) else None
+
     def _choose(self, head: bytes, is_json: bool) -> Stage[bytes, Any]:
         self._kept = []
         if is_json:

@@ -14,6 +14,7 @@ from turnstream.operators.answer import Answer
 from turnstream.operators.blocks import OpenBlock
 from turnstream.operators.events import Parsed
 from turnstream.operators.failures import as_exception
+from turnstream.operators.sse import SSEDecoder
 
 __all__ = ["Emission", "NormalizeBlock", "StrictError"]
 
@@ -56,13 +57,14 @@ class Emission:
         self._anything = False  # any event, also unknown or unreadable
         self._others = False  # anything that isn't an event: a conversation, not (only) a stream
         self._requested = False  # a request went out: an answer is due
-        self._seen = 0  # items fed before this batch
-        self._last: Parsed | None = None  # the last batch that knows places: where the end is
+        self.seen = 0  # items fed before this batch
+        # The last batch that knows places, or who knows the last one's: where the end is.
+        self.last: Parsed | SSEDecoder | None = None
         # The block that deltas go to, unpacked for the walk.
-        self._hot_index = _NO_INDEX
-        self._hot_class: type | None = None
+        self.hot_index = _NO_INDEX
+        self.hot_class: type | None = None
         unused: list[str] = []
-        self._hot_append: Callable[[str], None] = unused.append
+        self.hot_append: Callable[[str], None] = unused.append
         # This batch: (position, items consumed there, what stands instead)
         self._edits: list[tuple[int, int, list[Any]]] = []
         self._batch: Sequence[Any] = ()
@@ -96,21 +98,20 @@ class Emission:
     def _heat(self, block: OpenBlock | None) -> None:
         """Make ``block`` the one whose deltas take the short way."""
         if block is not None and block.open and block.takes is not None and block.wire_index == block.index:
-            self._hot_index = block.index
-            self._hot_class = block.takes
-            self._hot_append = block.parts.append
+            self.hot_index = block.index
+            self.hot_class = block.takes
+            self.hot_append = block.parts.append
         else:
-            self._hot_index = _NO_INDEX
-            self._hot_class = None
+            self.hot_index = _NO_INDEX
+            self.hot_class = None
 
     def _place(self, position: int) -> tuple[int | None, int | None]:
         """Event number and byte offset of the item at ``position``, as far as they are known."""
         if isinstance(self._batch, Parsed) and position < len(self._batch):
             return self._batch.locate(position)
-        if position < 0 and self._last:
-            # At the end: the last event that came.
-            return self._last.locate(len(self._last) - 1)
-        return self._seen + position + 1, None
+        if position < 0 and self.last is not None and (place := self.last.last_place()) is not None:
+            return place  # at the end: the last event that came
+        return self.seen + position + 1, None
 
     def _note(self, position: int, kind: str, message: str) -> None:
         """Report a lenient step; in strict mode it is the end."""

@@ -177,7 +177,7 @@ class Endings(Emission):
             kind, outcome, text = "not_a_stream", "not_a_stream", "what came is no Anthropic event stream"
         else:
             kind, outcome, text = "empty_stream", "empty", "the stream holds no event"
-        number, offset = self._place(-1) if self._seen else (None, None)
+        number, offset = self._place(-1) if self.seen else (None, None)
         return ResponseFailed(
             error={"type": kind, "message": text, "retryable": kind != "not_a_stream"},
             outcome=outcome,

@@ -42,7 +42,7 @@ _TypedEvent = (
     | Ping
     | ErrorEvent
 )
-_decode: Final = msgspec.json.Decoder(_TypedEvent).decode
+decode_event: Final = msgspec.json.Decoder(_TypedEvent).decode
 
 # The string that a delta appends to its block, by class: what may end in half a surrogate pair.
 _APPENDED: Final[dict[type, str]] = {TextDelta: "text", ThinkingDelta: "thinking", InputJsonDelta: "partial_json"}
@@ -75,6 +75,10 @@ if TYPE_CHECKING:
             """Event number (1-based) and byte offset of the item at ``position``."""
             ...
 
+        def last_place(self) -> _Place | None:
+            """The same of the last item, None without one."""
+            ...
+
 else:
     # A Struct because one is made per chunk (see Batch).
     class Parsed(msgspec.Struct, gc=False, eq=False):  # noqa: D101 - above
@@ -102,6 +106,9 @@ else:
                 return places.number(position), places.offset(position)
             return places[position]
 
+        def last_place(self):  # noqa: D102 - above
+            return self.locate(len(self.items) - 1) if self.items else None
+
     Sequence.register(Parsed)
 
 
@@ -117,16 +124,16 @@ class EventParser:
 
     def __init__(self, strict: bool = False) -> None:
         self._strict = strict
-        self._held: dict[tuple[int | None, type], str] = {}
+        self.held: dict[tuple[int | None, type], str] = {}
 
     def feed(self, batch: Sequence[ServerSentEvent | StreamNote], /) -> Sequence[StreamEvent | StreamNote | Fault]:
         """Decode the payloads of one batch."""
-        if batch.__class__ is Frames and not self._held:
+        if batch.__class__ is Frames and not self.held:
             payloads: list[bytes] = batch.payloads  # pyright: ignore[reportAttributeAccessIssue]
             items: list[Any]
             try:
                 # One event a chunk is what a live stream has; a comprehension costs as much as its decode.
-                items = [_decode(payloads[0])] if len(payloads) == 1 else list(map(_decode, payloads))
+                items = [decode_event(payloads[0])] if len(payloads) == 1 else list(map(decode_event, payloads))
                 return Parsed(items, batch)  # pyright: ignore[reportArgumentType]
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 pass
@@ -134,7 +141,7 @@ class EventParser:
 
     def flush(self) -> Sequence[StreamEvent | StreamNote | Fault]:
         """Give out what is held back."""
-        return self._release(None) if self._held else ()
+        return self._release(None) if self.held else ()
 
     def fail(self, error: Exception, /) -> Sequence[StreamEvent | StreamNote | Fault]:
         """Give out what is held back."""
@@ -156,9 +163,9 @@ class EventParser:
                 out.append(item)
                 places.append((item.event_number, item.byte_offset))
                 continue
-            if not replaced and not self._held:
+            if not replaced and not self.held:
                 try:
-                    out.append(_decode(payload))
+                    out.append(decode_event(payload))
                     places.append(place)
                     continue
                 except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -221,7 +228,7 @@ class EventParser:
         if isinstance(event, ContentBlockDelta):
             return self._whole_delta(event)
         released: list[StreamEvent | StreamNote] = []
-        if self._held:
+        if self.held:
             if event.__class__ in _ENDS_ALL:
                 released = self._release(None)
             elif isinstance(event, (ContentBlockStop, ContentBlockStart)):
@@ -239,9 +246,9 @@ class EventParser:
             _scrub_fields(delta)
             return [event]
         key = (event.index, cls)
-        text = self._held.pop(key, "") + getattr(delta, field)
+        text = self.held.pop(key, "") + getattr(delta, field)
         if text and "\ud800" <= text[-1] <= "\udbff":
-            self._held[key] = text[-1]
+            self.held[key] = text[-1]
             text = text[:-1]
         setattr(delta, field, text)
         _scrub_fields(delta)
@@ -250,9 +257,9 @@ class EventParser:
     def _release(self, border: ContentBlockStop | ContentBlockStart | None) -> list[StreamEvent | StreamNote]:
         """A held high surrogate whose other half can't come any more: a delta with U+FFFD."""
         out: list[StreamEvent | StreamNote] = []
-        for index, cls in list(self._held):
+        for index, cls in list(self.held):
             if border is None or border.index is None or index is None or border.index == index:
-                del self._held[index, cls]
+                del self.held[index, cls]
                 out.append(ContentBlockDelta(delta=cls("\ufffd"), index=index))
         return out
 

@@ -109,24 +109,25 @@ class SSEDecoder:
         self._final = final
         self._limit = max_event_bytes
         self._short = min(_LONG, max_event_bytes)
-        self._brief = min(_BRIEF, max_event_bytes)
+        self.brief = min(_BRIEF, max_event_bytes)
         self._strict = strict
-        self._number = 0  # of the last event, dispatched or dropped as too large
+        self.number = 0  # of the last event, dispatched or dropped as too large
         self._dropped = 0
-        self._offset = 0  # in the stream, of the first byte kept (or already dropped) of the open block
+        self.last_number = self.last_offset = 0  # of the last event that took the short cut
+        self.offset = 0  # in the stream, of the first byte kept (or already dropped) of the open block
         # The open block is in exactly one of these: short, long, or too large to keep (then only its last
         # byte is in _rest, if that ends a line).
-        self._rest = b""
+        self.rest = b""
         self._long: bytearray | None = None
         self._gone = 0
         # What lines said that stands until the next event, or for good.
-        self._last_id = ""
+        self.last_id = ""
         self._retry: int | None = None
         self._recorded_at: float | None = None
         self._unknown = 0
         self._first_unknown = b""
         # Whether anything of the above keeps the next chunk from the fast path.
-        self._odd = False
+        self.odd = False
 
     def feed(self, batch: Sequence[bytes], /) -> Sequence[_Item]:
         """Take chunks of the stream, return the events that end in them."""
@@ -134,19 +135,19 @@ class SSEDecoder:
         if chunk.__class__ is not bytes:
             # memoryview refuses str and int, which bytes() would take.
             chunk = memoryview(chunk).tobytes()
-        rest = self._rest
+        rest = self.rest
         size = len(chunk)
         # First what a live stream sends, a chunk for each event or two: no cutting, a third less time. (A
         # chunk that doesn't end with its event is searched twice, so long ones aren't tried.)
-        if 0 < size <= self._brief and not rest and not self._odd and _CR not in chunk:
+        if 0 < size <= self.brief and not rest and not self.odd and _CR not in chunk:
             payloads = lf_payloads(chunk)
             if payloads[-1]:
-                number = self._number
-                offset = self._offset
-                self._number = number + len(payloads)
-                self._offset = offset + size
-                return Frames(payloads, chunk, number + 1, offset, self._last_id)
-        if self._odd:
+                number = self.number
+                offset = self.offset
+                self.number = number + len(payloads)
+                self.offset = offset + size
+                return Frames(payloads, chunk, number + 1, offset, self.last_id)
+        if self.odd:
             return self._feed_odd(chunk)
         if rest:
             chunk = rest + chunk
@@ -155,7 +156,7 @@ class SSEDecoder:
             return self._feed_crlf(chunk)
         end = chunk.rfind(b"\n\n") + 2
         if end < 2 and size <= self._short:
-            self._rest = chunk
+            self.rest = chunk
             return _NOTHING
         if end < 2 or size > self._limit:
             return self._exactly(chunk)
@@ -165,13 +166,17 @@ class SSEDecoder:
             payloads = lf_payloads_and_comments(head)
             if not payloads[-1]:
                 return self._exactly(chunk)
-        number = self._number
-        offset = self._offset
-        self._number = number + len(payloads)
-        self._offset = offset + end
+        number = self.number
+        offset = self.offset
+        self.number = number + len(payloads)
+        self.offset = offset + end
         if rest or end != size:
-            self._rest = chunk[end:]
-        return Frames(payloads, head, number + 1, offset, self._last_id)
+            self.rest = chunk[end:]
+        return Frames(payloads, head, number + 1, offset, self.last_id)
+
+    def last_place(self) -> tuple[int | None, int | None]:
+        """Number and offset of the last event that took the short cut."""
+        return self.last_number, self.last_offset
 
     def _feed_crlf(self, chunk: bytes) -> Sequence[_Item]:
         end = chunk.rfind(b"\r\n\r\n") + 4
@@ -183,30 +188,30 @@ class SSEDecoder:
         # A lone CR or LF in the rest may end a block, too.
         if not payloads[-1] or head.count(b"\n") != head.count(b"\r") or find_border(rest, 0, True):
             return self._exactly(chunk)
-        number = self._number
-        offset = self._offset
-        self._number = number + len(payloads)
-        self._offset = offset + end
-        self._rest = rest
-        return Frames(payloads, head, number + 1, offset, self._last_id)
+        number = self.number
+        offset = self.offset
+        self.number = number + len(payloads)
+        self.offset = offset + end
+        self.rest = rest
+        return Frames(payloads, head, number + 1, offset, self.last_id)
 
     def flush(self) -> Sequence[_Item]:
         """The stream ended: dispatch or drop an event that no blank line ends."""
-        if not self._rest and not self._odd and self._number > self._dropped:
+        if not self.rest and not self.odd and self.number > self._dropped:
             return _NOTHING  # it ended behind a blank line, as it should
         out: list[_Item] = []
         if self._gone:
-            self._too_large(self._gone, self._offset, out)
+            self._too_large(self._gone, self.offset, out)
         else:
             if self._long is None:
-                out += self._exactly(self._rest)  # no event, but a BOM and blank lines go
-            rest = self._rest or bytes(self._long or b"")
+                out += self._exactly(self.rest)  # no event, but a BOM and blank lines go
+            rest = self.rest or bytes(self._long or b"")
             if rest:
                 self._end_inside(read_block(rest), out)
-        self._rest, self._long, self._gone, self._odd = b"", None, 0, False
+        self.rest, self._long, self._gone, self.odd = b"", None, 0, False
         if out and out[-1].__class__ is Fault:
             return out
-        if self._number == self._dropped and self._unknown:
+        if self.number == self._dropped and self._unknown:
             line = self._first_unknown[:60].decode("utf-8", "replace")
             message = f"no server-sent event came, but other lines ({self._unknown}), the first: {line!r}"
             out.append(StreamNote(kind="not_sse", message=message, byte_offset=0))
@@ -227,11 +232,11 @@ class SSEDecoder:
             except JSONValueError:
                 pass
             else:
-                self._dispatch(block, self._offset, out)
+                self._dispatch(block, self.offset, out)
                 return
         if block.data and block.data != b"[DONE]":
             message = f"the stream ended inside an event, which was dropped with {len(block.data)} bytes of data"
-            number, offset = self._number + 1, self._offset
+            number, offset = self.number + 1, self.offset
             if self._strict and self._final == "if_json":
                 out.append(Fault(SSEError(message, event_number=number, byte_offset=offset)))
             else:
@@ -246,7 +251,7 @@ class SSEDecoder:
             return self._feed_long(self._long, chunk)
         if self._gone:
             return self._feed_gone(chunk)
-        return self._exactly(self._rest + chunk)
+        return self._exactly(self.rest + chunk)
 
     def _feed_long(self, long: bytearray, chunk: bytes) -> Sequence[_Item]:
         """Only the new bytes are searched, so that a block that drips in costs its length and no more."""
@@ -259,38 +264,38 @@ class SSEDecoder:
         whole = bytes(long)
         long.clear()
         self._long = None
-        self._odd = self._is_odd()
+        self.odd = self._is_odd()
         return self.feed((whole,))
 
     def _feed_gone(self, chunk: bytes) -> Sequence[_Item]:
-        window = self._rest + chunk
-        before = self._gone - len(self._rest)
+        window = self.rest + chunk
+        before = self._gone - len(self.rest)
         border = find_border(window, 0, _CR in window)
         if border is None:
             return self._give_up(before + len(window), window[-1:])
         size = before + border[0]
         out: list[_Item] = []
-        self._too_large(size, self._offset, out)
-        self._offset += before + border[1]
-        self._rest, self._gone, self._odd = b"", 0, False
+        self._too_large(size, self.offset, out)
+        self.offset += before + border[1]
+        self.rest, self._gone, self.odd = b"", 0, False
         out += self.feed((window[border[1] :],))
         return out
 
     def _give_up(self, size: int, last: bytes | bytearray) -> Sequence[_Item]:
         """The open block is too large to keep; ``size`` of it has come, the byte ``last`` at the end."""
         if self._strict:
-            return [self._fault(self._offset)]
+            return [self._fault(self.offset)]
         self._gone = size
-        self._rest = bytes(last) if last in (b"\r", b"\n") else b""
+        self.rest = bytes(last) if last in (b"\r", b"\n") else b""
         self._long = None
-        self._odd = True
+        self.odd = True
         return _NOTHING
 
     def _exactly(self, data: bytes) -> Sequence[_Item]:
         """Read the blocks of ``data``, which starts at a block's start, and keep what is left."""
         out: list[_Item] = []
         has_cr = _CR in data
-        start = self._offset
+        start = self.offset
         at = len(_BOM) if start == 0 and data.startswith(_BOM) else 0
         at = skip_blank_lines(data, at)
         while (border := find_border(data, at, has_cr)) is not None:
@@ -308,17 +313,17 @@ class SSEDecoder:
             at = border[1]
             if data.startswith(_LINE_ENDS, at):
                 at = skip_blank_lines(data, at)
-        self._offset = start + at
+        self.offset = start + at
         rest = data[at:]
         if len(rest) > self._limit:
             out += self._give_up(len(rest), rest[-1:])
             return out
         if len(rest) > _LONG:
-            self._rest = b""
+            self.rest = b""
             self._long = bytearray(rest)
         else:
-            self._rest = rest
-        self._odd = self._is_odd()
+            self.rest = rest
+        self.odd = self._is_odd()
         return out
 
     def _is_odd(self) -> bool:
@@ -326,7 +331,7 @@ class SSEDecoder:
 
     def _note_lines(self, block: Block) -> None:
         if block.id is not None:
-            self._last_id = block.id.decode("utf-8", "replace")
+            self.last_id = block.id.decode("utf-8", "replace")
         if block.retry is not None:
             self._retry = block.retry
         if block.recorded_at is not None:
@@ -337,24 +342,24 @@ class SSEDecoder:
 
     def _dispatch(self, block: Block, offset: int, out: list[_Item]) -> None:
         assert block.data is not None
-        self._number += 1
+        self.number += 1
         data, replaced = valid_utf8(block.data)
         event = block.event.decode("utf-8", "replace")
         out.append(
-            ServerSentEvent(data, event, self._last_id, self._retry, self._recorded_at, self._number, offset, replaced)
+            ServerSentEvent(data, event, self.last_id, self._retry, self._recorded_at, self.number, offset, replaced)
         )
         self._retry = self._recorded_at = None
 
     def _too_large(self, size: int, offset: int, out: list[_Item]) -> None:
-        self._number += 1
+        self.number += 1
         self._dropped += 1
         self._retry = self._recorded_at = None
         message = f"an event of {size} bytes was dropped: the limit is {self._limit} bytes"
-        out.append(StreamNote(kind="event_too_large", message=message, event_number=self._number, byte_offset=offset))
+        out.append(StreamNote(kind="event_too_large", message=message, event_number=self.number, byte_offset=offset))
 
     def _fault(self, offset: int) -> Fault:
         # Raised as soon as the limit is passed, so the full size isn't known, and naming what has come
         # would depend on the chunks.
         message = f"an event is larger than the limit of {self._limit} bytes"
         hint = "raise max_event_bytes, or decode without strict to drop such events"
-        return Fault(SSEError(message, event_number=self._number + 1, byte_offset=offset, hint=hint))
+        return Fault(SSEError(message, event_number=self.number + 1, byte_offset=offset, hint=hint))

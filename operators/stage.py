@@ -59,18 +59,24 @@ class Stage(Protocol[A_contra, B_co]):
 
 
 _NOTHING: Final[tuple[Any, ...]] = ()
+_SHORT_CUT: Final = 3
+_EAGER: Final = frozenset({list, tuple})
 
 
 class Chain:
     """Several stages as one: each feeds the next directly."""
 
-    __slots__ = ("_feeds", "_stages", "broken", "last")
+    __slots__ = ("_feeds", "_rest", "_short_cut", "_stages", "broken", "last")
 
     def __init__(self, stages: Sequence[Stage[Any, Any]]) -> None:
         self._stages = tuple(stages)
-        self._feeds = tuple([stage.feed for stage in stages])
+        self._feeds = feeds = tuple([stage.feed for stage in stages])
         self.last: Any = self._stages[-1] if stages else None
         self.broken = False
+        # A third stage may know how to do for single chunks what it and the two before it do.
+        offer: Any = getattr(stages[2], "short_cut", None) if len(stages) >= _SHORT_CUT else None
+        self._short_cut: Any = None if offer is None else offer(*stages[:2])
+        self._rest = feeds[_SHORT_CUT:]
 
     def feed(self, batch: Sequence[Any], /) -> Sequence[Any]:
         """Run one batch through all stages."""
@@ -78,19 +84,26 @@ class Chain:
         feeds = self._feeds
         feed: Any = None
         try:
-            for feed in feeds:
-                items = feed(items)
-                # Only a list can end in a Fault; asking lazy sequences for their length or last item costs.
-                cls = items.__class__
-                if cls is list:
+            if self._short_cut is not None and len(batch) == 1:
+                feed = feeds[_SHORT_CUT - 1]
+                taken = self._short_cut(batch[0])
+                if taken is not None:
+                    items = taken
                     if not items:
                         return _NOTHING
                     if items[-1].__class__ is Fault:
-                        return self._fault(feeds.index(feed), items)
-                elif cls is tuple and not items:
-                    return _NOTHING
+                        return self._fault(_SHORT_CUT - 1, items)
+                    feeds = self._rest
+            for feed in feeds:
+                items = feed(items)
+                # Only a list can end in a Fault; asking lazy sequences for their length or last item costs.
+                if items.__class__ in _EAGER:
+                    if not items:
+                        return _NOTHING
+                    if items[-1].__class__ is Fault:
+                        return self._fault(self._feeds.index(feed), items)
         except Exception as error:  # noqa: BLE001 - whatever a stage raises
-            return self._crashed(feeds.index(feed), error)
+            return self._crashed(self._feeds.index(feed), error)
         return items
 
     def flush(self) -> Sequence[Any]:

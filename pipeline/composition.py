@@ -26,7 +26,7 @@ from turnstream.operators.batch import Batch
 from turnstream.operators.outcomes import OutcomeTracker
 from turnstream.operators.stage import Head, Operator
 from turnstream.sinks.base import Sink, SinkBase
-from turnstream.sources.base import CHUNK_SIZE, Source
+from turnstream.sources.base import CHUNK_SIZE, LiveBatches, Source, Taker
 from turnstream.sources.session import SessionSource
 from turnstream.tee import Tee
 
@@ -319,8 +319,11 @@ class Run:
     async def _pull_live(self, stream: AsyncIterator[Batch[Any]]) -> None:
         push = self._observer.on_next
         tee = self._tee
+        if isinstance(stream, LiveBatches):
+            stream.hand_to(self._taker())
         async for batch in stream:
-            push(batch)
+            if batch.weight or batch.items:
+                push(batch)
             self._budget -= batch.weight or 64
             if self._budget <= 0:
                 # What is already there comes without a wait; then nobody else would get a turn.
@@ -330,6 +333,39 @@ class Run:
                 await self._wait_for_room()
             if tee.done or tee.fatal_error is not None:
                 return
+
+    def _taker(self) -> Taker:
+        """Pushes what a live source hands over while the pump waits for it; whatever takes time is the pump's."""
+        push = self._observer.on_next
+        tee = self._tee
+
+        def take(batch: Batch[Any]) -> bool:
+            try:
+                push(batch)
+            except asyncio.CancelledError:
+                self._stop_pump()
+                return True
+            except Exception as error:  # noqa: BLE001 - an operator that raises ends the run, told
+                self._source_error = error
+                self._stopped = True
+                self._stop_pump()
+                return True
+            self._budget = budget = self._budget - (batch.weight or 64)
+            if budget <= 0 or tee.done or tee.fatal_error is not None:
+                return False
+            try:
+                for full in self._fulls:
+                    if full():
+                        return False
+            except Exception:  # noqa: BLE001 - the pump looks again, and lets go of that sink
+                return False
+            return True
+
+        return take
+
+    def _stop_pump(self) -> None:
+        assert self._pump is not None
+        self._pump.cancel()
 
     async def _pull_ready(self, stream: Iterator[Batch[Any]]) -> None:
         """A source that never waits: the loop gets its turn at least every 64 KiB."""

@@ -79,18 +79,16 @@ class Tee:
         try:
             while True:
                 self.batches += 1
-                takers = self._takers
                 if batch.__class__ is Batch:
-                    if batch.plain:  # pyright: ignore[reportAttributeAccessIssue]
-                        takers = self._delta_takers
+                    takers = self._delta_takers if batch.plain else self._takers  # pyright: ignore[reportAttributeAccessIssue]
                     self.items += len(batch.items)  # pyright: ignore[reportAttributeAccessIssue]
                     self.weight += batch.weight  # pyright: ignore[reportAttributeAccessIssue]
                 else:
+                    takers = self._takers
                     self.items += len(batch)
                 for take in takers:
                     try:
-                        result: Any = take(batch)
-                        if result is not None:
+                        if (result := take(batch)) is not None:
                             self._refuse(result)
                     except _FAULTS as error:
                         self._detach(take.__self__, error)  # type: ignore[attr-defined]

@@ -100,7 +100,7 @@ class WaitClock:
     Attributes:
         since: when the present wait began (the loop's time), None while nothing is waited for.
         expired: which clock ran out, None if none did.
-        waited: seconds that ended waits took; its owner adds them up, if there is a ``total``.
+        waited: seconds that ended waits took.
     """
 
     __slots__ = (
@@ -109,6 +109,7 @@ class WaitClock:
         "_handle",
         "_loop",
         "_shortest",
+        "_time",
         "_warn",
         "_warned",
         "expired",
@@ -132,9 +133,22 @@ class WaitClock:
         self._expire = expire
         self._warned: float | None = None  # the wait that was warned of, by its beginning
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         limits = [limit for limit in (clocks.idle_warning, clocks.idle, clocks.total) if limit is not None]
         self._shortest = min(limits, default=None)
         self._handle: asyncio.Handle | None = None
+
+    def begin(self) -> None:
+        """A wait begins."""
+        self.since = self._time()
+
+    def end(self) -> float:
+        """The wait, if there is one, is over; returns the loop's time."""
+        now = self._time()
+        if self.since is not None:
+            self.waited += now - self.since
+            self.since = None
+        return now
 
     def start(self) -> None:
         """Begin to watch."""

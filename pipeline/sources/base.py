@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from turnstream.operators.batch import Batch
 
-__all__ = ["CHUNK_SIZE", "Source", "cut"]
+__all__ = ["CHUNK_SIZE", "Hand", "LiveBatches", "Source", "Taker", "cut"]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 CHUNK_SIZE = 64 * 1024
@@ -37,6 +38,56 @@ class Source(Generic[T_co]):
     def interrupt(self, error: Exception) -> Sequence[T_co]:
         """The run breaks off: what the source itself still holds (a source with stages inside)."""
         return ()
+
+
+Taker: TypeAlias = Callable[[Batch[Any]], bool]
+"""Takes a batch the moment it arrives, and doesn't raise; returns whether it takes the next one like that, too."""
+
+
+class Hand:
+    """What a live source looks at while it waits: whether somebody takes its batches at once.
+
+    Attributes:
+        taker: who does, None if they are asked for one by one.
+    """
+
+    __slots__ = ("taker",)
+
+    def __init__(self) -> None:
+        self.taker: Taker | None = None
+
+
+class LiveBatches(AsyncIterator[Batch[T]]):
+    """Batches of a live source: for who asks for each, or handed over the moment they arrive.
+
+    Asking costs a turn of the event loop and a task's wake-up for each, half of what a small event costs in all. Who
+    sets a taker before the first is asked for gets most of them by it, in order, while ``__anext__`` waits; that
+    gives him a batch only for a reason: an empty one without weight, right after the taker returned False, so that he
+    can wait for room or stop (asked again, the source goes on with the taker); one that the source had no way to hand
+    over; the end, or an error.
+
+    Args:
+        make: the batches; given the :class:`Hand` to look at.
+    """
+
+    __slots__ = ("_batches", "_hand")
+
+    def __init__(self, make: Callable[[Hand], AsyncGenerator[Batch[T], None]]) -> None:
+        # The generator knows the hand, not this object: let go of unfinished, it is closed at once, not by the collector.
+        self._hand = Hand()
+        self._batches = make(self._hand)
+
+    def hand_to(self, taker: Taker) -> None:
+        """Hand batches over from now on."""
+        self._hand.taker = taker
+
+    def __anext__(self) -> Any:
+        """The next batch that isn't handed over."""
+        return self._batches.__anext__()
+
+    async def aclose(self) -> None:
+        """Let go of what is held open."""
+        await self._batches.aclose()
 
 
 def cut(data: bytes, size: int = CHUNK_SIZE) -> Iterator[bytes]:

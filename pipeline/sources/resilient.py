@@ -17,8 +17,8 @@ from turnstream.operators.batch import Batch, StreamKey
 from turnstream.operators.resilience import NO_RETRY, Attempts, RetryBudget, RetryPolicy, Switch, may_fall_back
 from turnstream.operators.resilience.fallback import FALLBACK_SECONDS, took_too_long
 from turnstream.operators.resilience.watchdog import is_progress, no_progress
-from turnstream.operators.stage import Fault, Operator
-from turnstream.sources.base import CHUNK_SIZE, Source
+from turnstream.operators.stage import Chain, Fault, Operator
+from turnstream.sources.base import CHUNK_SIZE, Hand, LiveBatches, Source, Taker
 from turnstream.sources.session import SessionSource
 
 __all__ = ["FALLBACK_SECONDS", "FallBack", "Make", "ResilientSource", "resilient"]
@@ -87,18 +87,18 @@ class ResilientSource(SessionSource[bytes, QueryItem]):
         Raises:
             RuntimeError: it was iterated before.
         """
-        stream = self._attempt_all()
+        stream = LiveBatches(self._attempt_all)
         try:
             async for batch in stream:
                 yield batch
         finally:
             await stream.aclose()
 
-    def runs(self) -> Iterator[AsyncGenerator[Batch[QueryItem], None]]:
+    def runs(self) -> Iterator[LiveBatches[QueryItem]]:
         """One live stream."""
-        yield self._attempt_all()
+        yield LiveBatches(self._attempt_all)
 
-    async def _attempt_all(self) -> AsyncGenerator[Batch[QueryItem], None]:
+    async def _attempt_all(self, hand: Hand) -> AsyncGenerator[Batch[QueryItem], None]:
         if self._used:
             raise RuntimeError("a resilient source is one request; make a new one for the next")
         self._used = True
@@ -114,38 +114,28 @@ class ResilientSource(SessionSource[bytes, QueryItem]):
             self._chain = chain = self._operator(source).chain()
             # What is iterated here is closed here, so that no response outlives its attempt.
             stream = _Watched(source, self._clocks.progress, timeout)
+            attempt = _Attempt(chain, core, stream, hand.taker)
             error: Exception | None = None
-            weight = 0
-            key: StreamKey | None = None
             try:
-                while (taken := await stream.take()) is not None:
-                    items: Sequence[Any] = chain.feed(taken.items)
-                    if chain.broken:
-                        items, error = _without_fault(items)
-                    if items and is_progress(items):
-                        stream.progress()
-                    else:
-                        stream.no_progress()
-                    passed = core.feed(items)
-                    weight += taken.weight
-                    key = taken.key
-                    # A flood of comments gives nothing to pass on; the run lets the loop breathe between batches.
-                    if passed or weight >= CHUNK_SIZE:
-                        yield Batch(passed, taken.at, key, weight)
-                        weight = 0
-                    if core.over or chain.broken:
+                while (taken := await stream.take(attempt.take)) is not None:
+                    if not (taken.items or taken.weight):
+                        yield Batch((), taken.at)  # somebody further on has enough for now
+                    elif (batch := attempt.step(taken)) is not None:
+                        yield batch
+                    if attempt.over:
                         break
             except Exception as broken:  # noqa: BLE001 - whatever breaks an attempt, it is judged
                 error = broken
             finally:
                 await stream.aclose()
+            error = error or attempt.fault
             if not chain.broken:
                 rest: Sequence[Any] = chain.flush() if error is None else chain.fail(error)
                 rest, fault = _without_fault(rest)
                 error = error or fault
                 passed = core.feed(rest)
-                if passed or weight:
-                    yield Batch(passed, None, key, weight)
+                if passed or attempt.weight:
+                    yield Batch(passed, None, attempt.key, attempt.weight)
             # A failure may end an answer before its source does, so the source is asked, not only its error.
             wanted = getattr(error, "retry_after", None)
             if wanted is None:
@@ -173,6 +163,60 @@ class ResilientSource(SessionSource[bytes, QueryItem]):
         return self._core.interrupted(items)
 
 
+class _Attempt:
+    """What one attempt's bytes become.
+
+    Attributes:
+        weight: bytes that caused nothing yet; ``key`` of the last batch.
+        fault: of a stage.
+    """
+
+    def __init__(self, chain: Chain, core: Attempts, stream: _Watched, taker: Taker | None) -> None:
+        self._chain = chain
+        self._core = core
+        self._stream = stream
+        self._taker = taker
+        self._tells: Any = chain.last if hasattr(chain.last, "plain") else None
+        self.take = None if taker is None else self._take
+        self.weight = 0
+        self.key: StreamKey | None = None
+        self.fault: Exception | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether what still comes is of no use."""
+        return self._core.over or self._chain.broken
+
+    def step(self, taken: Batch[bytes]) -> Batch[QueryItem] | None:
+        """One batch of bytes; None if there is nothing to pass on."""
+        items: Sequence[Any] = self._chain.feed(taken.items)
+        if self._chain.broken:
+            items, self.fault = _without_fault(items)
+        if items and is_progress(items):
+            self._stream.progress()
+        else:
+            self._stream.no_progress()
+        passed = self._core.feed(items)
+        self.weight = weight = self.weight + taken.weight
+        self.key = taken.key
+        # A flood of comments gives nothing to pass on; the run lets the loop breathe between batches.
+        if not passed and weight < CHUNK_SIZE:
+            return None
+        self.weight = 0
+        return Batch(
+            passed, taken.at, taken.key, weight, passed is items and self._tells is not None and self._tells.plain
+        )
+
+    def _take(self, taken: Batch[bytes]) -> bool:
+        """The same where batches are handed over."""
+        stream = self._stream
+        stream.came()
+        batch = self.step(taken)
+        more = batch is None or self._taker is None or self._taker(batch)
+        stream.waits()
+        return more and not self.over and not stream.expired
+
+
 class _Watched:
     """The batches of one source, and the clocks that only an attempt has: of progress, and for a whole fallback.
 
@@ -193,20 +237,28 @@ class _Watched:
         self._expired: StreamIdleTimeout | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def take(self) -> Batch[bytes] | None:
-        """The next batch, None at the end; the first one opens the source."""
+    @property
+    def expired(self) -> bool:
+        """Whether a clock ran out."""
+        return self._expired is not None
+
+    async def take(self, taker: Taker | None) -> Batch[bytes] | None:
+        """The next batch that isn't handed over, None at the end; the first one opens the source."""
         if self._expired is not None:
             raise self._expired
         if self._stream is None:
             self._stream = self._source.batches()
+            if taker is not None and isinstance(self._stream, LiveBatches):
+                self._stream.hand_to(taker)
             if hasattr(self._stream, "__anext__"):
                 self._set_timer()
         if not hasattr(self._stream, "__anext__"):
-            batch: Batch[bytes] | None = next(self._stream, None)
+            ready: Any = self._stream
+            batch: Batch[bytes] | None = next(ready, None)
             return batch
         self._task = task = asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
-        self._since = since = self._loop.time()
+        self.waits()
         try:
             batch = await self._stream.__anext__()
             return batch
@@ -218,9 +270,18 @@ class _Watched:
                 raise self._expired from None
             raise
         finally:
+            self.came()
+
+    def waits(self) -> None:
+        """A wait begins."""
+        self._since = self._loop.time()
+
+    def came(self) -> None:
+        """It is over."""
+        self._taken = now = self._loop.time()
+        if self._since is not None:
+            waited = now - self._since
             self._since = None
-            self._taken = now = self._loop.time()
-            waited = now - since
             self._stuck += waited
             self._waited += waited
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from turnstream.messages.types import RequestStart
 from turnstream.operators.batch import Batch, StreamKey
 from turnstream.operators.stage import Chain, Fault, Operator
-from turnstream.sources.base import CHUNK_SIZE, Source
+from turnstream.sources.base import CHUNK_SIZE, Hand, LiveBatches, Source
 
 __all__ = ["SessionSource", "in_turn"]
 
@@ -70,7 +71,7 @@ class SessionSource(Source[B], Generic[A, B]):
                 finally:
                     run.close()
 
-    def runs(self) -> Iterator[Generator[Batch[B], None, None] | AsyncGenerator[Batch[B], None]]:
+    def runs(self) -> Iterator[Generator[Batch[B], None, None] | LiveBatches[B]]:
         """The batches, in pieces: a plain generator for a run of sources that are ready, one for each live source.
 
         A consumer closes each before it takes the next.
@@ -81,7 +82,7 @@ class SessionSource(Source[B], Generic[A, B]):
             yield self._play(sources, live)
             if not live:
                 return
-            yield self._play_live(*live[0])
+            yield LiveBatches(partial(self._play_live, *live[0]))
 
     def _open(self, source: Source[A]) -> tuple[Chain, list[Batch[Any]]]:
         if self._started is not None:
@@ -139,22 +140,49 @@ class SessionSource(Source[B], Generic[A, B]):
                 yield Batch(rest, None, key, weight)
             self._over(source)
 
-    async def _play_live(self, source: Source[A], stream: AsyncIterator[Batch[A]]) -> AsyncGenerator[Batch[B], None]:
+    async def _play_live(
+        self, source: Source[A], stream: AsyncIterator[Batch[A]], hand: Hand
+    ) -> AsyncGenerator[Batch[B], None]:
         chain, first = self._open(source)
+        last = chain.last
+        tells = hasattr(last, "plain")
         for batch in first:
             yield batch
         end: Exception | None = None
         weight = 0
         key: StreamKey | None = None
+
+        def step(taken: Batch[A]) -> Batch[B] | None:
+            nonlocal weight, key
+            items = chain.feed(taken.items)
+            weight += taken.weight
+            key = taken.key
+            plain = False
+            if chain.broken:
+                items = self._good(items, source)
+            elif tells:
+                plain = last.plain
+            # A flood of comments makes no item; the run lets the loop breathe between batches.
+            if not items and weight < CHUNK_SIZE:
+                return None
+            batch = Batch(items, taken.at, key, weight, plain)
+            weight = 0
+            return batch
+
+        def take(taken: Batch[A]) -> bool:
+            batch = step(taken)
+            more = batch is None or taker is None or taker(batch)
+            return more and not chain.broken
+
+        taker = hand.taker
+        if taker is not None and isinstance(stream, LiveBatches):
+            stream.hand_to(take)
         try:
             async for taken in stream:
-                items = self._good(chain.feed(taken.items), source)
-                weight += taken.weight
-                key = taken.key
-                # A flood of comments makes no item; the run lets the loop breathe between batches.
-                if items or weight >= CHUNK_SIZE:
-                    yield Batch(items, taken.at, key, weight)
-                    weight = 0
+                if not (taken.items or taken.weight):
+                    yield Batch((), taken.at)  # somebody further on has enough for now
+                elif (made := step(taken)) is not None:
+                    yield made
                 if chain.broken:
                     break
         except Exception as error:  # noqa: BLE001 - whatever breaks one source, the next is played

@@ -48,8 +48,10 @@ class MetricsSink(SinkBase):
     def on_next(self, batch: Sequence[Any], /) -> None:
         """Take one batch. A delta costs one look at its class and one at its delta's, unless a clock waits for it."""
         reducer = self._reducer
-        traffic = self._traffic
         carrier: Any = batch
+        if carrier.__class__ is Batch and carrier.plain and reducer.ticks(carrier):
+            return
+        traffic = self._traffic
         at: float | None = None
         weight = 0
         if carrier.__class__ is Batch:

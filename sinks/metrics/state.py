@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from turnstream.messages.events import InputJsonDelta, TextDelta, ThinkingDelta
 from turnstream.messages.types import AssistantMessage
-from turnstream.operators.batch import StreamKey
+from turnstream.operators.batch import Batch, StreamKey
 from turnstream.operators.whole import WholeAnswer
 from turnstream.sinks.metrics.answer import Answer
 from turnstream.sinks.metrics.clocks import FOLD_AT, Clocks
@@ -91,6 +92,44 @@ class State:
                 stream.first_byte = at
         else:
             self._chunk = None
+
+    def ticks(self, batch: Batch[Any]) -> bool:
+        """A plain batch of one delta with a time; False, and nothing is done, if it changes more than sums and last times.
+
+        It is what a live stream has most, so it does in one go what :meth:`arrived` and ``on_delta`` do.
+        """
+        items = batch.items
+        at = batch.at
+        stream = self.stream
+        answer = stream.answer
+        if at is None or answer is None or stream.first_byte is None or batch.key is not self.key or len(items) != 1:
+            return False
+        clocks = answer.clocks or answer.timing
+        delta = items[0].delta
+        cls = delta.__class__
+        if cls is TextDelta:
+            if not delta.text or clocks.first_text is None:
+                return False
+        elif cls is InputJsonDelta:
+            if not delta.partial_json or clocks.first_content is None:
+                return False
+        elif (
+            cls is not ThinkingDelta
+            or not delta.thinking
+            or clocks.first_thinking is None
+            or clocks.first_content is None
+        ):
+            return False
+        weight = batch.weight
+        arrivals = clocks.arrivals
+        if not weight or len(arrivals) >= FOLD_AT - 1:
+            return False
+        arrivals.append(at)
+        clocks.last_token = self._chunk = at
+        traffic = self.traffic
+        traffic.events += 1
+        traffic.bytes += weight
+        return True
 
     def take_whole(self, whole: WholeAnswer) -> bool:
         """A batch that is just this answer (:class:`AnswerItems`) and has no time; False if it needs a closer look."""

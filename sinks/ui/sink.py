@@ -109,6 +109,14 @@ class UISink(SinkBase):
         state = self.state
         parent: str | None = None
         carrier: Any = batch
+        if (
+            carrier.__class__ is Batch
+            and carrier.plain
+            and self._renderer is None
+            and carrier.key is None
+            and state.takes_one(carrier.items)
+        ):
+            return
         if carrier.__class__ is Batch:
             key: StreamKey | None = carrier.key
             if key is not None and key.parent_tool_use_id is not None:

@@ -186,6 +186,23 @@ class UIState(StreamState):
                 handle(self, item, at)
                 index, takes, append = self._index, self._takes, self._append
 
+    def takes_one(self, items: Sequence[Any]) -> bool:
+        """One delta to the open block, which came alone; False, and nothing is done, for anything else."""
+        if len(items) != 1:
+            return False
+        item = items[0]
+        delta = item.delta
+        cls = delta.__class__
+        if cls is not self._takes or item.index != self._index:
+            return False
+        if cls is TextDelta:
+            self._append(delta.text)
+        elif cls is InputJsonDelta:
+            self._append(delta.partial_json)
+        else:
+            self._append(delta.thinking)
+        return True
+
     def take_whole(self, whole: WholeAnswer, at: float | None = None, *, shown: bool = True) -> None:
         """The same for a batch that is just this answer (:class:`AnswerItems`), while none is open.
 

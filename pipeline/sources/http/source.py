@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,12 +13,13 @@ from turnstream.flow.beside import LISTENER, Listener
 from turnstream.flow.clocks import Clocks, WaitClock, timed_out
 from turnstream.messages.types import StreamNote
 from turnstream.operators.batch import Batch
-from turnstream.sources.base import Source, cut
+from turnstream.sources.base import Hand, LiveBatches, Source, cut
 from turnstream.sources.http.limits import limits_note, rate_limits, retry_after
 from turnstream.sources.http.proxies import proxy_of
 from turnstream.sources.http.quiet import Quiet
 from turnstream.sources.http.refusal import broken, refusal
 from turnstream.sources.http.sessions import drop_unsent, shared_session, watch_transport
+from turnstream.sources.http.tap import Tap
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -75,7 +76,7 @@ class HTTPSource(Source[bytes]):
     def __repr__(self) -> str:
         return f"<HTTPSource {self.name}>"
 
-    async def batches(self) -> AsyncIterator[Batch[bytes]]:
+    def batches(self) -> LiveBatches[bytes]:
         """Send the request, give the bytes of its answer; the response is closed however that ends.
 
         Raises:
@@ -83,6 +84,9 @@ class HTTPSource(Source[bytes]):
             StreamIdleTimeout: no byte came in time.
             TransportError: the connection can't be made, or it breaks.
         """
+        return LiveBatches(self._receive)
+
+    async def _receive(self, hand: Hand) -> AsyncGenerator[Batch[bytes], None]:
         import aiohttp
 
         self.status = self.content_type = self.request_id = self.retry_after = None
@@ -119,7 +123,13 @@ class HTTPSource(Source[bytes]):
             if response is not None:
                 response.close()
 
+        def give_up() -> None:
+            let_go()
+            if tap is not None:
+                tap.end()
+
         waits: WaitClock | None = None
+        tap: Tap | None = None
         failure: Exception | None = None
         received = 0
         waiting = asyncio.timeout_at(deadline)
@@ -151,21 +161,22 @@ class HTTPSource(Source[bytes]):
                 at = now()
                 if chunk and listener is not None:
                     listener.tell_first_byte(at)
-                waits = self._watch(let_go, listener, at - asked)
-                counts = clocks.total is not None
+                waits = self._watch(give_up, listener, at - asked)
                 while chunk:
                     received += len(chunk)
                     for piece in cut(chunk):
                         yield Batch((piece,), at, None, len(piece))
-                    waits.since = now()
+                    if hand.taker is not None and (tap := Tap.on(response, waits, received)) is not None:
+                        while not await tap.pass_on(hand.taker):
+                            yield Batch((), now())
+                    waits.begin()
                     chunk = await read()
-                    at = now()
-                    if counts:
-                        waits.waited += at - waits.since
-                    waits.since = None
+                    at = waits.end()
             else:
                 failure = await refusal(response, self.request_id, quiet)
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
+            if tap is not None:
+                received = tap.received
             failure = self._late(waiting, which, first, waits, received) or broken(
                 error,
                 answered=response is not None,
@@ -175,6 +186,8 @@ class HTTPSource(Source[bytes]):
                 quiet=quiet,
             )
         finally:
+            if tap is not None:
+                tap.remove()
             if waits is not None:
                 waits.stop()
             let_go()
