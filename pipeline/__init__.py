@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         in_turn,
         resilient,
         shared_session,
+        with_clocks,
     )
 
 __all__ = [
@@ -94,6 +95,7 @@ __all__ = [
     "settle",
     "shared_session",
     "to_async_iterable",
+    "with_clocks",
 ]
 
 _HOMES = {
@@ -134,6 +136,7 @@ _HOMES = {
         "in_turn",
         "resilient",
         "shared_session",
+        "with_clocks",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -305,6 +305,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="max|FACTOR",
         help="max (default), or a factor of the recorded pace (recordings that hold times, transcripts)",
     )
+    replay.add_argument(
+        "--idle-timeout",
+        type=_limit,
+        default=None,
+        metavar="SECONDS|off",
+        help="of a pipe: give it up when so long no byte comes (default: off)",
+    )
     _add_sinks(replay)
     send = _command(commands, "send", "send one request and stream its answer into the sinks", _SEND_HELP, _SEND_EXIT)
     send.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to ask; - is standard input")

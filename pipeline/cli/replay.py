@@ -13,12 +13,21 @@ from turnstream.cli import EXIT_COMPLETE, EXIT_FAILED, EXIT_USAGE
 from turnstream.cli.progress import LONG, ProgressBar
 from turnstream.cli.recognition import Found, look, recognising
 from turnstream.cli.recorded import adopt, watch
-from turnstream.cli.work import Work, perform, say
+from turnstream.cli.work import Work, perform, say, warning_before
+from turnstream.flow.clocks import Clocks
 from turnstream.operators import accumulate, decode, parse_events
 from turnstream.operators.stage import Operator
 from turnstream.sinks.base import Sink
 from turnstream.sinks.transcript.layout import is_session_id
-from turnstream.sources import SessionSource, Source, decode_transcript, from_file, from_stdin, from_transcript
+from turnstream.sources import (
+    SessionSource,
+    Source,
+    decode_transcript,
+    from_file,
+    from_stdin,
+    from_transcript,
+    with_clocks,
+)
 
 __all__ = ["replay"]
 
@@ -77,10 +86,18 @@ class _Replay:
 
     def _source(self, name: str, found: Found | None) -> Source[Any]:
         if name == "-":
-            return from_stdin()
+            return self._watched(from_stdin())
         if found is None or found.kind == "events":
-            return from_file(name, pace=self._options.speed)
+            # Of files, only a named pipe lets one wait; a recorded pause is no stall.
+            source = from_file(name, pace=self._options.speed)
+            return self._watched(source) if found is None else source
         return from_transcript(name, gaps=self._options.speed)
+
+    def _watched(self, source: Source[Any]) -> Source[Any]:
+        idle = self._options.idle_timeout
+        if idle is None:
+            return source
+        return with_clocks(source, Clocks(first_byte=None, idle=idle, idle_warning=warning_before(idle)))
 
     def _held_nothing(self, name: str) -> None:
         self.held_nothing = True

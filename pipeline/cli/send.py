@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from turnstream.cli import EXIT_USAGE
-from turnstream.cli.work import Work, perform, say
+from turnstream.cli.work import Work, perform, say, warning_before
 from turnstream.flow.clocks import Clocks
 from turnstream.messages.factories import MessageFactory
 from turnstream.messages.jsonvalue import JSONValueError, loads
@@ -28,7 +28,6 @@ __all__ = ["send"]
 
 _MODEL: Final = "claude-sonnet-4-5"
 _MAX_TOKENS: Final = 4096
-_WARNING: Final = 45.0
 _LONGEST_TITLE: Final = 60
 _BUSY: Final = frozenset({"overloaded_error", "rate_limit_error"})
 
@@ -45,7 +44,7 @@ class _Send:
             connect=options.connect_timeout,
             first_byte=options.first_byte_timeout,
             idle=idle,
-            idle_warning=None if idle is None else min(_WARNING, idle / 2),
+            idle_warning=None if idle is None else warning_before(idle),
             progress=options.progress_timeout,
         )
         self._attempt = 0

@@ -32,10 +32,15 @@ from turnstream.sinks.ui import PlainRenderer, UISink
 from turnstream.sinks.ui.terminal import encodable
 from turnstream.sources import SessionSource, Source
 
-__all__ = ["Command", "Work", "perform", "say"]
+__all__ = ["Command", "Work", "perform", "say", "warning_before"]
 
 _NARROWEST = 20
 """Columns: a terminal that says fewer isn't believed."""
+
+
+def warning_before(idle: float) -> float:
+    """After how many seconds of silence to warn, where it is given up after ``idle``."""
+    return min(45.0, idle / 2)
 
 
 class Command(Protocol):

@@ -7,15 +7,18 @@ what several attempts wait for between them; that is why no operator has them, a
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
 
+from turnstream.flow.beside import Listener
 from turnstream.messages.errors import StreamIdleTimeout
+from turnstream.messages.types import StreamNote
 
-__all__ = ["Clocks", "WaitClock", "timed_out"]
+__all__ = ["Clocks", "WaitClock", "timed_out", "warn_of_idle"]
 
 _Word = Literal["connect", "first_byte", "idle", "progress", "total"]
 
@@ -83,6 +86,27 @@ def timed_out(
         message += f", after {received} bytes of the answer"
     hint = f"the request was {request_id}" if request_id else None
     return StreamIdleTimeout(message, hint=hint)
+
+
+def warn_of_idle(name: str, clocks: Clocks, log: logging.Logger, listener: Listener | None) -> Callable[[float], None]:
+    """What a :class:`WaitClock` calls for a wait that gets long: it tells the log and the run.
+
+    Args:
+        name: of the source.
+        clocks: that it is watched by.
+        log: where the warning goes.
+        listener: the run, if there is one; it gets a ``stream_note`` of kind ``idle_warning``.
+    """
+
+    def warn(seconds: float) -> None:
+        message = f"no byte has come for {round(seconds, 1):g} s"
+        if clocks.idle is not None:
+            message += f"; the answer is given up at {clocks.idle:g} s"
+        log.warning("%s: %s", name, message)
+        if listener is not None:
+            listener.tell(StreamNote(kind="idle_warning", message=message))
+
+    return warn
 
 
 class WaitClock:

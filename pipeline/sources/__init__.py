@@ -1,6 +1,8 @@
 """Sources: where bytes and items come from."""
 
+from turnstream.flow.clocks import Clocks
 from turnstream.sources.base import CHUNK_SIZE, Source
+from turnstream.sources.clocked import with_clocks
 from turnstream.sources.files import from_file, from_stdin
 from turnstream.sources.http import HTTPSource, decode_answer, from_request, shared_session, when_answered
 from turnstream.sources.memory import from_async_iterable, from_bytes, from_items
@@ -10,6 +12,7 @@ from turnstream.sources.transcript import decode_transcript, from_transcript
 
 __all__ = [
     "CHUNK_SIZE",
+    "Clocks",
     "FallBack",
     "HTTPSource",
     "SessionSource",
@@ -27,4 +30,5 @@ __all__ = [
     "resilient",
     "shared_session",
     "when_answered",
+    "with_clocks",
 ]

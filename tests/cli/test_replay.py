@@ -187,6 +187,37 @@ def test_stdin() -> None:
     assert b"empty" in done.stderr
 
 
+@pytest.mark.parametrize("kind", ["stdin", "fifo"])
+def test_a_pipe_that_falls_silent_is_given_up_when_asked(tmp_path: Path, kind: str) -> None:
+    """FAULTS.md 84, for the bytes of another client: what came is kept, the reason told."""
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "turnstream", "replay", "-" if kind == "stdin" else str(fifo)]
+        + ["--idle-timeout", "0.5", "--output", "items"],
+        stdin=subprocess.PIPE if kind == "stdin" else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    writer = process.stdin if process.stdin is not None else open(fifo, "wb", buffering=0)  # noqa: SIM115
+    try:
+        writer.write(TEXT.read_bytes()[:1_200])
+        writer.flush()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout, process.stderr:
+            out, err = process.stdout.read(), process.stderr.read()
+        assert process.wait(60) == 1
+    finally:
+        writer.close()
+        process.kill()
+        process.wait()
+    assert b"no byte came for 0.5 s" in err
+    (failed,) = [item for item in lines(out) if item["type"] == "response_failed"]
+    assert failed["error"]["type"] == "stream_idle_timeout"
+    assert any(item["type"] == "assistant" for item in lines(out))
+
+
 def test_html_is_not_a_stream(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<html>\n<body>502 Bad Gateway</body>\n</html>\n")

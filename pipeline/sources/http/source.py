@@ -10,8 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from turnstream.flow.beside import LISTENER, Listener
-from turnstream.flow.clocks import Clocks, WaitClock, timed_out
-from turnstream.messages.types import StreamNote
+from turnstream.flow.clocks import Clocks, WaitClock, timed_out, warn_of_idle
 from turnstream.operators.batch import Batch
 from turnstream.sources.base import Hand, LiveBatches, Source, cut
 from turnstream.sources.http.limits import limits_note, rate_limits, retry_after
@@ -215,17 +214,7 @@ class HTTPSource(Source[bytes]):
 
     def _watch(self, let_go: Callable[[], None], listener: Listener | None, waited: float) -> WaitClock:
         """The clock for what comes after the first byte: letting go of the response ends the wait for it, at once."""
-
-        def warn(seconds: float) -> None:
-            limit = self.clocks.idle
-            message = f"no byte has come for {round(seconds, 1):g} s"
-            if limit is not None:
-                message += f"; the answer is given up at {limit:g} s"
-            _log.warning("%s: %s", self.name, message)
-            if listener is not None:
-                listener.tell(StreamNote(kind="idle_warning", message=message))
-
-        clock = WaitClock(self.clocks, warn, let_go, waited=waited)
+        clock = WaitClock(self.clocks, warn_of_idle(self.name, self.clocks, _log, listener), let_go, waited=waited)
         clock.start()
         return clock
 
