@@ -111,6 +111,9 @@ class _Replay:
         left = files - self._opened
         return f"{left} of {files} files were not played" if left else ""
 
+    def unanswered(self) -> str:
+        return "no answer was cut off"
+
     def progress(self, work: Work) -> Sequence[Sink]:
         """A bar for long files, where it doesn't disturb."""
         total = _size(self._options.files)

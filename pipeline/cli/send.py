@@ -122,6 +122,9 @@ class _Send:
     def left(self) -> str:
         return ""
 
+    def unanswered(self) -> str:
+        return "the request was given up before its answer began"
+
     def more(self, work: Work) -> Sequence[Sink]:
         """Where the conversation isn't shown, standard error says what is waited for."""
         return () if work.shows else (_Waits(),)

@@ -58,6 +58,10 @@ class Command(Protocol):
         """What a signal kept from being played, empty for nothing."""
         ...
 
+    def unanswered(self) -> str:
+        """What a signal broke off if no answer was open."""
+        ...
+
 
 class _Failures(SinkBase):
     """Tells each failed answer on standard error: file, event number, byte offset, error class."""
@@ -290,8 +294,10 @@ class Work:
             tools = (partial.unfinished_tool_inputs or ()) if partial is not None else ()
             told += [f"the input of tool {tool.get('name')} is unfinished, kept as text" for tool in tools]
             told.append("what the source hadn't given yet is lost")
-        else:
+        elif outcome.answers_complete:
             told.append("no answer was cut off")
+        else:
+            told.append(self.command.unanswered())
         if left := self.command.left():
             told.append(left)
         if self.transcript is not None:

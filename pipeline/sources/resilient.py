@@ -19,6 +19,7 @@ from turnstream.operators.resilience.fallback import FALLBACK_SECONDS, took_too_
 from turnstream.operators.resilience.watchdog import is_progress, no_progress
 from turnstream.operators.stage import Chain, Fault, Operator
 from turnstream.sources.base import CHUNK_SIZE, Hand, LiveBatches, Source, Taker
+from turnstream.sources.hushing import hush, quiet_of
 from turnstream.sources.session import SessionSource
 
 __all__ = ["FALLBACK_SECONDS", "FallBack", "Make", "ResilientSource", "resilient"]
@@ -114,7 +115,8 @@ class ResilientSource(SessionSource[bytes, QueryItem]):
             self._chain = chain = self._operator(source).chain()
             # What is iterated here is closed here, so that no response outlives its attempt.
             stream = _Watched(source, self._clocks.progress, timeout)
-            attempt = _Attempt(chain, core, stream, hand.taker)
+            quiet = quiet_of(source)
+            attempt = _Attempt(chain, core, stream, hand.taker, quiet)
             error: Exception | None = None
             try:
                 while (taken := await stream.take(attempt.take)) is not None:
@@ -133,7 +135,7 @@ class ResilientSource(SessionSource[bytes, QueryItem]):
                 rest: Sequence[Any] = chain.flush() if error is None else chain.fail(error)
                 rest, fault = _without_fault(rest)
                 error = error or fault
-                passed = core.feed(rest)
+                passed = core.feed(hush(rest, quiet))
                 if passed or attempt.weight:
                     yield Batch(passed, None, attempt.key, attempt.weight)
             # A failure may end an answer before its source does, so the source is asked, not only its error.
@@ -171,7 +173,15 @@ class _Attempt:
         fault: of a stage.
     """
 
-    def __init__(self, chain: Chain, core: Attempts, stream: _Watched, taker: Taker | None) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        core: Attempts,
+        stream: _Watched,
+        taker: Taker | None,
+        quiet: Callable[[str], str] | None,
+    ) -> None:
+        self._quiet = quiet
         self._chain = chain
         self._core = core
         self._stream = stream
@@ -196,16 +206,15 @@ class _Attempt:
             self._stream.progress()
         else:
             self._stream.no_progress()
-        passed = self._core.feed(items)
+        plain = self._tells is not None and self._tells.plain and not self._chain.broken
+        passed = self._core.feed(items if plain else hush(items, self._quiet))
         self.weight = weight = self.weight + taken.weight
         self.key = taken.key
         # A flood of comments gives nothing to pass on; the run lets the loop breathe between batches.
         if not passed and weight < CHUNK_SIZE:
             return None
         self.weight = 0
-        return Batch(
-            passed, taken.at, taken.key, weight, passed is items and self._tells is not None and self._tells.plain
-        )
+        return Batch(passed, taken.at, taken.key, weight, plain and passed is items)
 
     def _take(self, taken: Batch[bytes]) -> bool:
         """The same where batches are handed over."""

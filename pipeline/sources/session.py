@@ -11,6 +11,7 @@ from turnstream.messages.types import RequestStart
 from turnstream.operators.batch import Batch, StreamKey
 from turnstream.operators.stage import Chain, Fault, Operator
 from turnstream.sources.base import CHUNK_SIZE, Hand, LiveBatches, Source
+from turnstream.sources.hushing import hush, quiet_of
 
 __all__ = ["SessionSource", "in_turn"]
 
@@ -146,6 +147,7 @@ class SessionSource(Source[B], Generic[A, B]):
         chain, first = self._open(source)
         last = chain.last
         tells = hasattr(last, "plain")
+        quiet = quiet_of(source)
         for batch in first:
             yield batch
         end: Exception | None = None
@@ -162,6 +164,8 @@ class SessionSource(Source[B], Generic[A, B]):
                 items = self._good(items, source)
             elif tells:
                 plain = last.plain
+            if not plain:
+                items = hush(items, quiet)
             # A flood of comments makes no item; the run lets the loop breathe between batches.
             if not items and weight < CHUNK_SIZE:
                 return None
@@ -199,7 +203,7 @@ class SessionSource(Source[B], Generic[A, B]):
         """What the chain still holds."""
         if chain.broken:
             return ()
-        return self._good(chain.flush() if end is None else chain.fail(end), source)
+        return hush(self._good(chain.flush() if end is None else chain.fail(end), source), quiet_of(source))
 
     def _over(self, source: Source[A]) -> None:
         self._chain = None

@@ -311,8 +311,12 @@ class UIState(StreamState):
         if item.subtype == "compact_boundary":
             self._list.boundary(item)
             self.conversation = item.uuid or f"compacted-{self._list.number}"
-        else:
-            self._list.append(item, item.uuid)
+            return
+        if self.answering and (item.subtype == "api_error" or item.fields.get("fallback")):
+            # The attempt is given up: what it had open isn't shown while the next one is waited for.
+            self._break_off(at)
+            self.mode = "requesting"
+        self._list.append(item, item.uuid)
 
     def _on_progress(self, item: ProgressMessage, at: float | None) -> None:
         self._list.progress(item)

@@ -193,8 +193,10 @@ def test_a_pipe_that_falls_silent_is_given_up_when_asked(tmp_path: Path, kind: s
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     process = subprocess.Popen(
-        [sys.executable, "-m", "turnstream", "replay", "-" if kind == "stdin" else str(fifo)]
-        + ["--idle-timeout", "0.5", "--output", "items"],
+        [
+            *(sys.executable, "-m", "turnstream", "replay", "-" if kind == "stdin" else str(fifo)),
+            *("--idle-timeout", "0.5", "--output", "items"),
+        ],
         stdin=subprocess.PIPE if kind == "stdin" else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -318,7 +318,7 @@ def test_a_signal_before_the_answer(tmp_path: Path) -> None:
 
     done = asyncio.run(run())
     assert done.status == 143
-    assert b"SIGTERM: no answer was cut off" in done.stderr
+    assert b"SIGTERM: the request was given up before its answer began" in done.stderr
     assert [record["type"] for record in chained(out)] == ["user"]
 
 
@@ -459,4 +459,4 @@ def test_a_signal_while_it_waits_to_try_again() -> None:
 
     done, requests = asyncio.run(run())
     assert (done.status, requests) == (130, 1)
-    assert b"SIGINT: no answer was cut off" in done.stderr
+    assert b"SIGINT: the request was given up before its answer began" in done.stderr

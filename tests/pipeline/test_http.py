@@ -475,6 +475,9 @@ async def test_an_error_status_is_an_api_error(status: int, kind: str, retryable
         (500, b'{"error": {"type": 7, "message": null}}', "unknown", "HTTP 500"),
         (500, b"[1]", "unknown", "HTTP 500"),
         (400, error_body("x", "m", request_id="req_b"), "x", "m"),
+        (429, b"<html>slow down</html>", "rate_limit_error", "HTTP 429 Too Many Requests: <html>slow down"),
+        (529, b"", "overloaded_error", "HTTP 529"),
+        (403, b'{"message": "no"}', "permission_error", "no"),
         (307, b"", "unknown", "redirects aren't followed"),
         (204, b"", "unknown", "HTTP 204"),
     ],
@@ -488,7 +491,7 @@ async def test_other_bodies_of_errors(status: int, body: bytes, kind: str, messa
     assert message in refused.value.message
     assert refused.value.message.isprintable()
     assert refused.value.request_id == ("req_b" if b"req_b" in body else None)
-    assert refused.value.retryable is (status >= 500)
+    assert refused.value.retryable is (status >= 500 or status == 429)
 
 
 @virtual_time

@@ -14,10 +14,10 @@ import pytest
 import trustme
 from aiohttp import web
 from pulling import joined
-from serving import TEXT, TOOLS, Streamer, serving
+from serving import KEY, TEXT, TOOLS, Streamer, serving
 
 from turnstream import Pipeline, SinkBase, accumulate, decode_sse, from_request, parse_events
-from turnstream.messages import AssistantMessage, MessageStop, TransportError
+from turnstream.messages import AssistantMessage, ErrorEvent, MessageStop, ResponseFailed, TransportError
 from turnstream.operators import Batch
 from turnstream.operators.resilience import NO_RETRY
 from turnstream.operators.stage import Operator
@@ -299,6 +299,24 @@ async def test_a_failure_in_the_stream_ends_the_attempt_though_the_server_keeps_
             assert outcome.ok
             assert loop.time() - began < 60  # no clock had to run out
             await server.gone.wait()
+
+
+@pytest.mark.parametrize("way", [in_session, in_attempts])
+@virtual_time
+async def test_a_key_that_an_error_in_the_stream_quotes_goes_no_further(way: Any) -> None:
+    refused = b'event: error\ndata: {"type":"error","error":{"type":"authentication_error","message":"no: %s","by":["%s"]}}\n\n'
+    told = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}\n\n'
+    key = KEY.encode()
+    sink = RecordingSink()
+    async with serving(Slowly(*EVENTS[:3], told % key, refused % (key, key))) as url:
+        outcome = await pipeline(way, from_request(REQUEST, base_url=url, api_key=KEY)).to(sink).run()
+    assert not outcome.ok
+    (failed,) = outcome.failures
+    assert failed.error["message"] == "no: [redacted]"
+    assert KEY not in repr([item.error for item in sink.items if isinstance(item, ResponseFailed | ErrorEvent)])
+    # what the model writes is the owner's, and may be meant for a file of his
+    (message,) = [item for item in sink.items if isinstance(item, AssistantMessage)]
+    assert KEY in message.message["content"][0]["text"]
 
 
 @virtual_time

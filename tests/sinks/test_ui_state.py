@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import frames as f
 import pytest
 from ui_items import Maker, events, factory, messages_of, texts_of, tombstones
@@ -381,6 +383,27 @@ def test_request_start_closes_an_open_answer_as_incomplete() -> None:
     state = after(*events(f.start()), *make.text("done"), *events(f.opens_text(1), f.text(1, "cut")), RequestStart())
     assert state.outcome == "incomplete(1)"
     assert state.snapshot().blocks == ()
+
+
+@pytest.mark.parametrize("fields", [{}, {"fallback": "another model"}])
+def test_what_an_attempt_had_open_goes_when_the_next_one_is_announced(fields: dict[str, Any]) -> None:
+    """Not only when it begins: the wait may take half a minute (FAULTS.md 94)."""
+    make = Maker()
+    announced = (
+        factory().system("informational", "going on", level="warning", **fields)
+        if fields
+        else factory().api_retry(
+            {"type": "overloaded_error", "message": "x"}, retry_in_ms=30_000.0, retry_attempt=1, max_retries=9
+        )
+    )
+    state = after(*events(f.start()), *make.text("done"), *events(f.opens_text(1), f.text(1, "cut")), announced)
+    snapshot = state.snapshot()
+    assert list(snapshot.blocks) == []
+    assert snapshot.mode == "requesting"
+    assert state.outcome == "incomplete(1)"
+    # one that isn't about the answer leaves it alone
+    state = after(*events(f.start(), f.opens_text(0), f.text(0, "on")), factory().system("informational", "by the way"))
+    assert [block.text for block in state.snapshot().blocks] == ["on"]
 
 
 def test_a_new_attempt_drops_the_old_stream_and_tombstones_its_messages() -> None:

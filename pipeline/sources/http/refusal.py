@@ -23,6 +23,19 @@ _EXCERPT: Final = 200
 # The status decides where there is one: a 400 stays a 400, whatever its body says.
 _RETRYABLE_STATUS: Final = frozenset({408, 409, 429})
 
+# What the API documents for its statuses (docs, Errors): a proxy's page says no type. A bare 500 may be anybody's.
+_TYPE_OF_STATUS: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
 
 async def refusal(response: ClientResponse, request_id: str | None, quiet: Quiet) -> APIError:
     """The error of a response other than 200, with what its body says of it."""
@@ -43,7 +56,7 @@ async def refusal(response: ClientResponse, request_id: str | None, quiet: Quiet
             message += f": {excerpt}"
     return APIError(
         quiet(message),
-        error_type=quiet(error_type or "unknown"),
+        error_type=quiet(error_type or _TYPE_OF_STATUS.get(status, "unknown")),
         status=status,
         request_id=request_id if told_id is None else quiet(told_id),
         retryable=status in _RETRYABLE_STATUS

@@ -42,6 +42,7 @@ class HTTPSource(Source[bytes]):
         retry_after: seconds after which the server wants to be asked again, None if it didn't say.
         rate_limits: what the response said of limits, by what is limited; see :func:`rate_limits`.
         clocks: how long its phases may take.
+        quiet: takes the request's secrets out of a text.
     """
 
     status: int | None = None
@@ -68,7 +69,7 @@ class HTTPSource(Source[bytes]):
         self._url = url
         self._body = body
         self._headers = headers
-        self._quiet = Quiet(secrets)
+        self.quiet = Quiet(secrets)
         self._session = session
         self._trust_env = trust_env
 
@@ -92,7 +93,7 @@ class HTTPSource(Source[bytes]):
         self.rate_limits = {}
         clocks = self.clocks
         listener = LISTENER.get()
-        quiet = self._quiet
+        quiet = self.quiet
         headers = self._headers
         through: dict[str, Any] = {}
         if self._session is None and self._trust_env and (proxy := proxy_of(self._url)) is not None:
@@ -201,12 +202,12 @@ class HTTPSource(Source[bytes]):
         headers = response.headers
         self.status = response.status
         content_type = headers.get("content-type")
-        self.content_type = None if content_type is None else self._quiet(content_type)
+        self.content_type = None if content_type is None else self.quiet(content_type)
         request_id = next((found for name in _REQUEST_IDS if (found := headers.get(name))), None)
-        self.request_id = None if request_id is None else self._quiet(request_id)
+        self.request_id = None if request_id is None else self.quiet(request_id)
         self.retry_after = retry_after(headers)
         self.rate_limits = {
-            what: {key: self._quiet(value) if isinstance(value, str) else value for key, value in each.items()}
+            what: {key: self.quiet(value) if isinstance(value, str) else value for key, value in each.items()}
             for what, each in rate_limits(headers).items()
         }
         if listener is not None and (self.rate_limits or self.retry_after is not None):
