@@ -1,7 +1,7 @@
 """Sources: where bytes and items come from."""
 
 from turnstream.flow.clocks import Clocks
-from turnstream.sources.base import CHUNK_SIZE, Source
+from turnstream.sources.base import CHUNK_SIZE, Hand, LiveBatches, Source, Taker
 from turnstream.sources.clocked import with_clocks
 from turnstream.sources.files import from_file, from_stdin
 from turnstream.sources.http import HTTPSource, decode_answer, from_request, shared_session, when_answered
@@ -15,8 +15,11 @@ __all__ = [
     "Clocks",
     "FallBack",
     "HTTPSource",
+    "Hand",
+    "LiveBatches",
     "SessionSource",
     "Source",
+    "Taker",
     "decode_answer",
     "decode_transcript",
     "from_async_iterable",
