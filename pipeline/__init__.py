@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turnstream.bridges import to_async_iterable
-    from turnstream.composition import Pipeline, Run, RunOutcome
+    from turnstream.composition import Pipeline
     from turnstream.flow import AsyncSink, Clocks, buffered, map_async
     from turnstream.messages import TurnstreamError
     from turnstream.operators import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         settle,
     )
     from turnstream.operators.normalize import normalize_for_api, request_messages
+    from turnstream.run import Run, RunOutcome
     from turnstream.scheduler import LoopScheduler
     from turnstream.sinks import MetricsSink, Sink, SinkBase, TranscriptSink, UISink
     from turnstream.sinks.transcript.reading import resume
@@ -100,7 +101,7 @@ __all__ = [
 
 _HOMES = {
     "turnstream.bridges": ("to_async_iterable",),
-    "turnstream.composition": ("Pipeline", "Run", "RunOutcome"),
+    "turnstream.composition": ("Pipeline",),
     "turnstream.flow": ("AsyncSink", "Clocks", "buffered", "map_async"),
     "turnstream.messages": ("TurnstreamError",),
     "turnstream.operators": (
@@ -119,6 +120,7 @@ _HOMES = {
         "settle",
     ),
     "turnstream.operators.normalize": ("normalize_for_api", "request_messages"),
+    "turnstream.run": ("Run", "RunOutcome"),
     "turnstream.scheduler": ("LoopScheduler",),
     "turnstream.sinks": ("MetricsSink", "Sink", "SinkBase", "TranscriptSink", "UISink"),
     "turnstream.sinks.transcript.reading": ("resume",),

@@ -15,9 +15,10 @@ import orjson
 
 from turnstream.bench.contender import Contender, Found, Given
 from turnstream.bench.floor import floor
-from turnstream.composition import Pipeline, RunOutcome
+from turnstream.composition import Pipeline
 from turnstream.messages.types import AssistantMessage
 from turnstream.operators import Batch, accumulate, decode_sse, parse_events
+from turnstream.run import RunOutcome
 from turnstream.sinks import MetricsSink, SinkBase, TranscriptSink, UISink
 from turnstream.sources import from_bytes, in_turn
 

@@ -8,7 +8,7 @@ import signal
 from types import TracebackType
 from typing import Any, Final, Self
 
-from turnstream.composition import Run
+from turnstream.run import Run
 
 __all__ = ["Signals"]
 

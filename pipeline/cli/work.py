@@ -19,12 +19,13 @@ from turnstream.cli import EXIT_COMPLETE, EXIT_FAILED, EXIT_PIPE, EXIT_USAGE
 from turnstream.cli.output import OutputSink
 from turnstream.cli.saying import say
 from turnstream.cli.signals import Signals
-from turnstream.composition import Pipeline, RunOutcome
+from turnstream.composition import Pipeline
 from turnstream.messages.errors import APIError, TranscriptError, TurnstreamError
 from turnstream.messages.ids import IdSource, random_ids, stable_ids
 from turnstream.messages.types import AssistantMessage, ResponseFailed
 from turnstream.operators.batch import Batch
 from turnstream.operators.failures import as_exception
+from turnstream.run import RunOutcome
 from turnstream.sinks.base import Sink, SinkBase
 from turnstream.sinks.metrics import MetricsSink, table
 from turnstream.sinks.transcript import TranscriptSink
