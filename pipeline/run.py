@@ -8,6 +8,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
 from typing import Any, Literal
 
 import msgspec
@@ -108,6 +109,7 @@ class Run:
         self._closing: asyncio.Task[RunOutcome] | None = None
         self._observer: Any = None
         self._subscription: Any = None
+        self._context: Context | None = None  # the pump's
         self._credits: list[Credits] = []
         self._fulls: tuple[Callable[[], bool], ...] = ()
         self._budget = CHUNK_SIZE  # bytes until the loop gets a turn
@@ -130,7 +132,8 @@ class Run:
             *(sink.full for sink in self._all_sinks if type(sink).full is not SinkBase.full),
             *(credits.full for credits in self._credits),
         )
-        self._pump = loop.create_task(self._pull(), name="turnstream-pump")
+        self._context = copy_context()
+        self._pump = loop.create_task(self._pull(), name="turnstream-pump", context=self._context)
         LISTENER.reset(listening)
 
     def _connect(self) -> tuple[Any, Any]:
@@ -202,7 +205,7 @@ class Run:
         push = self._observer.on_next
         tee = self._tee
         if isinstance(stream, LiveBatches):
-            stream.hand_to(self._taker())
+            stream.hand_to(self._taker(), self._context)
         async for batch in stream:
             if batch.weight or batch.items:
                 push(batch)
@@ -226,12 +229,12 @@ class Run:
                 push(batch)
             except asyncio.CancelledError:
                 self._stop_pump()
-                return True
+                return False
             except Exception as error:  # noqa: BLE001 - an operator that raises ends the run, told
                 self._source_error = error
                 self._stopped = True
                 self._stop_pump()
-                return True
+                return False
             self._budget = budget = self._budget - (batch.weight or 64)
             if budget <= 0 or tee.done or tee.fatal_error is not None:
                 return False
@@ -239,7 +242,7 @@ class Run:
                 for full in self._fulls:
                     if full():
                         return False
-            except Exception:  # noqa: BLE001 - the pump looks again, and lets go of that sink
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the pump looks again, and lets go of that sink
                 return False
             return True
 

@@ -16,24 +16,21 @@ from aiohttp import web
 from turnstream.messages.errors import SourceError
 from turnstream.messages.jsonvalue import dumps
 from turnstream.record.exchange import Exchange
-from turnstream.record.passage import Passage
+from turnstream.record.passage import LARGEST_FIELD, Passage
 from turnstream.record.passing import refusal
 from turnstream.record.recording import Recording
 from turnstream.record.reporting import PROMETHEUS_TYPE, prometheus, wants_prometheus
 from turnstream.record.storing import Store
-from turnstream.record.upstream import Upstream
+from turnstream.record.upstream import Upstream, path_of, target_of
 from turnstream.serve.listening import finish, listen, stop_listening
 from turnstream.serve.writing import let_go
+from turnstream.sources.http.sessions import shared_session
 
 __all__ = ["RecordProxy", "record_proxy"]
 
-_READ_SIZE: Final = 32 * 1024  # what is read ahead of a slow client, twice; aiohttp's default is 256 KiB
-_CONNECT_SECONDS: Final = 10.0
-_LARGEST_FIELD: Final = 64 * 1024
 _ADMIN: Final = "/-/"
 _METRICS: Final = "/metrics"
 _SECRET_NAMES: Final = re.compile(r"key|auth|cookie|token|secret|credential|password|signature", re.IGNORECASE)
-_AUTOMATIC: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 _log = logging.getLogger("turnstream.record")
 # aiohttp quotes what it can't parse, keys included. This one is nobody's child and says nothing.
@@ -99,21 +96,12 @@ class RecordProxy:
             access_log=None,
             logger=_silent,
             auto_decompress=False,
-            max_line_size=_LARGEST_FIELD,
-            max_field_size=_LARGEST_FIELD,
+            max_line_size=LARGEST_FIELD,
+            max_field_size=LARGEST_FIELD,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=0.5)
         try:
-            self._client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-                auto_decompress=False,
-                skip_auto_headers=_AUTOMATIC,
-                read_bufsize=_READ_SIZE,
-                max_line_size=_LARGEST_FIELD,
-                max_field_size=_LARGEST_FIELD,
-            )
+            self._client = shared_session()
             await self._runner.setup()
             self._listener, self.url = await listen(server, host, port)
             await self._listener.start_serving()
@@ -173,9 +161,14 @@ class RecordProxy:
     # -- requests --------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        path = request.raw_path.partition("?")[0]
+        target = target_of(request.raw_path)
+        path = path_of(target)
         if path.startswith(_ADMIN) or (self._own_metrics and path == _METRICS and request.method in ("GET", "HEAD")):
             return self._admin(request, path)
+        if request.method == "CONNECT":  # what would come through a tunnel is none of HTTP's
+            answer = refusal(405, "this is no tunnel; the client's base URL must name it")
+            answer.force_close()
+            return answer
         if self._ending:
             answer = refusal(503, "the proxy is ending")
             answer.force_close()
@@ -191,7 +184,7 @@ class RecordProxy:
         try:
             passage = Passage(
                 request,
-                path,
+                target,
                 exchange,
                 client=self._client,
                 upstream=self._upstream,
@@ -271,8 +264,8 @@ async def record_proxy(
             without ``store``: nothing is written, figures are kept.
         store: where recordings go instead.
         transcripts: whether ``directory`` gets transcripts.
-        bodies: whether requests are kept too, with redacted headers, and user messages get into transcripts. A
-            body stays as it is: what is secret in it is recorded.
+        bodies: whether requests are kept too, without their keys, and user messages get into transcripts. What
+            else is secret in a body is recorded.
         session_header: the request header that says which session, so which transcript, an answer belongs to.
             Default: one for the run.
         own_metrics: whether ``GET /metrics`` is the proxy's; if not, it passes (``/-/metrics`` never does).
@@ -289,7 +282,7 @@ async def record_proxy(
 
     Raises:
         SourceError: the directory can't be made, or the address can't be had.
-        ValueError: an upstream that is no base URL, a header name that isn't one or that holds secrets, a buffer
+        ValueError: an upstream that is no base URL, or the proxy's own, a header name that isn't one or that holds secrets, a buffer
             below a byte.
     """
     if session_header is not None:
@@ -300,6 +293,8 @@ async def record_proxy(
     if buffer < 1:
         raise ValueError(f"the buffer has at least one byte, not {buffer}")
     there = Upstream(upstream)
+    if there.is_at(host, port):
+        raise ValueError("the upstream is the proxy itself")
     try:
         recording = Recording(directory, store, bodies=bodies, transcripts=transcripts, buffer=buffer)
         recording.counts.on_drop = on_drop

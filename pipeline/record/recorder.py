@@ -31,6 +31,7 @@ from turnstream.operators.stage import Fault
 from turnstream.record.counting import Counts
 from turnstream.record.exchange import Exchange
 from turnstream.record.inflating import Inflater, UnknownEncoding
+from turnstream.record.secrets import Masker
 from turnstream.record.sessions import Transcripts
 from turnstream.record.stamping import Stamper
 from turnstream.record.writing import Allowance, RecordingWriter
@@ -63,6 +64,7 @@ class Recorder:
         session: the client's key for its session.
         request: the request's body where it is kept: its last user message goes into the transcript.
         allowance: of bytes in the queue.
+        masker: takes the request's secrets out of the answer, in case that the upstream repeats them.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Recorder:
         session: str | None,
         request: bytes | None,
         allowance: Allowance,
+        masker: Masker,
     ) -> None:
         self._exchange = exchange
         self._key = StreamKey(f"{number}")
@@ -93,6 +96,7 @@ class Recorder:
         self._session = session
         self._request = request
         self._allowance = allowance
+        self._masker = masker
         self._chain = (decode(content_type=content_type) | parse_events() | accumulate(request_id=request_id)).chain()
         self._stamper = Stamper() if "event-stream" in (content_type or "").lower() else None
         self._kept: list[Any] = []
@@ -153,7 +157,7 @@ class Recorder:
                     self._held -= len(data)
                     self._allowance.give(len(data))
                     for piece in inflater.feed(data):
-                        self._take(at, piece)
+                        self._take(at, self._masker.feed(piece))
                         await asyncio.sleep(0)  # the streams get their turn
                         if self._given_up:
                             break
@@ -196,6 +200,8 @@ class Recorder:
 
     async def _finish(self, how: str) -> None:
         now = asyncio.get_running_loop().time()
+        if not self._given_up and (rest := self._masker.end()):
+            self._take(now, rest)
         if how == "complete" and not self._given_up:
             last = self._chain.flush()
         elif how == "upstream broke":

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from turnstream.messages.jsonvalue import dumps
 from turnstream.record.counting import Counts
 from turnstream.record.exchange import Exchange
 from turnstream.record.recorder import Recorder
+from turnstream.record.secrets import HIDDEN, Masker, secrets_of, without_tokens
 from turnstream.record.sessions import Transcripts
 from turnstream.record.storing import DirectoryStore, Store
 from turnstream.record.writing import Allowance, RecordingWriter
@@ -120,6 +121,7 @@ class Recording:
         headers: Mapping[str, str],
         session: str | None,
         request_headers: Mapping[str, str],
+        target: str,
         body: Body | None,
     ) -> Recorder | None:
         """The recorder of an answer that has begun; None if there are too many. Others than 200 go to the metrics."""
@@ -129,12 +131,14 @@ class Recording:
         self._number += 1
         content_type = headers.get("content-type")
         keep = status == 200
-        request = body.bytes() if keep and body is not None and not body.large else None
+        secrets = secrets_of(request_headers, target)
+        request = without_tokens(body.bytes(), secrets) if keep and body is not None and not body.large else None
+        request_id = headers.get("request-id") or headers.get("x-request-id")
         writer = None
         if keep and self._store is not None:
             name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{self._run}-{self._number:06}"
             if body is not None:
-                self._write_request(exchange, name, request, request_headers)
+                self._write_request(exchange, name, request, _shown(request_headers, secrets))
             exchange.recording = f"{name}{_suffix(content_type)}"
             writer = self._writer(exchange, exchange.recording, "recording", self._buffers, _LARGEST)
         recorder = Recorder(
@@ -143,7 +147,7 @@ class Recording:
             start=start,
             content_type=content_type,
             encoding=headers.get("content-encoding"),
-            request_id=headers.get("request-id") or headers.get("x-request-id"),
+            request_id=request_id if not request_id or not _holds(request_id, secrets) else None,
             counts=self.counts,
             metrics=self.metrics,
             writer=writer,
@@ -151,6 +155,7 @@ class Recording:
             session=session,
             request=request,
             allowance=self._queues,
+            masker=Masker(secrets),
         )
         self._own(recorder.task)
         return recorder
@@ -162,7 +167,7 @@ class Recording:
         plain = headers.get("content-encoding", "identity") == "identity"
         for suffix, data in (
             ("request.json" if plain else "request.bin", request),
-            ("headers.json", dumps(without_secrets(headers))),
+            ("headers.json", dumps(headers)),
         ):
             writer = self._writer(exchange, f"{name}.{suffix}", "body", self._written_bodies, _LARGEST_BODY)
             writer.take(data)
@@ -238,6 +243,17 @@ class Recording:
         if self._store is not None:
             await self._store.aclose()
         return finished
+
+
+def _holds(text: str, secrets: Iterable[bytes]) -> bool:
+    data = text.encode("utf-8", "surrogateescape")
+    return any(secret in data for secret in secrets)
+
+
+def _shown(headers: Mapping[str, str], secrets: Iterable[bytes]) -> dict[str, str]:
+    """The headers as they are written: a secret is none under another name, either."""
+    hidden = HIDDEN.decode()
+    return {name: hidden if _holds(value, secrets) else value for name, value in without_secrets(headers).items()}
 
 
 def _suffix(content_type: str | None) -> str:

@@ -10,9 +10,12 @@ from urllib.parse import urlsplit
 
 from turnstream.sources.http.proxies import Proxy, proxy_of
 
-__all__ = ["Upstream", "failure_of"]
+__all__ = ["Upstream", "failure_of", "path_of", "target_of"]
 
 _ABSOLUTE: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1"})
+_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Upstream:
@@ -42,16 +45,34 @@ class Upstream:
             raise ValueError("the upstream must not have a query or a fragment")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.shown = f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+        self._host = parts.hostname
+        self._port = port or (443 if parts.scheme == "https" else 80)
         proxy = None if _is_this_machine(parts.hostname) else proxy_of(self.shown)
         self.way: dict[str, Any] = {} if proxy is None else _through(proxy, parts.scheme)
 
-    def target(self, raw_path: str) -> str:
-        """The URL for a request target, its escapes as they came."""
-        if not raw_path.startswith("/"):
-            raw_path = _ABSOLUTE.sub("", raw_path, count=1)
-            if not raw_path.startswith("/"):
-                raw_path = f"/{raw_path}"
-        return f"{self.shown}{raw_path}"
+    def is_at(self, host: str, port: int) -> bool:
+        """Whether it is what listens on ``host`` and ``port``: a proxy that asks itself does so for ever."""
+        if port != self._port:
+            return False
+        names = {host, self._host}
+        return len(names) == 1 or names <= _LOCAL or (host in _EVERYWHERE and _is_this_machine(self._host))
+
+    def target(self, target: str) -> str:
+        """The URL for a request's target (see :func:`target_of`)."""
+        return f"{self.shown}{target_of(target)}"
+
+
+def target_of(raw_path: str) -> str:
+    """Path and query of a request line, escapes as they came; forward proxies get a whole URL there (RFC 9112 §3.2.2)."""
+    if raw_path.startswith("/"):
+        return raw_path
+    raw_path = _ABSOLUTE.sub("", raw_path, count=1)
+    return raw_path if raw_path.startswith("/") else f"/{raw_path}"
+
+
+def path_of(target: str) -> str:
+    """The path of a target."""
+    return target.partition("?")[0]
 
 
 def _is_this_machine(host: str) -> bool:

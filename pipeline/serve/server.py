@@ -176,6 +176,8 @@ class ReplayServer:
                 seen.body = await request.read()
             except web.HTTPRequestEntityTooLarge:
                 raise Refusal(413, "Request exceeds the maximum size") from None
+            except web.RequestPayloadError:
+                raise Refusal(400, "The request body isn't what its headers say") from None
             match request.path.rstrip("/").split("/"):
                 case [""] | ["", "health"]:
                     _allow(request, "GET", "HEAD")

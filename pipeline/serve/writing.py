@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import socket
-import struct
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from turnstream.serve.steps import End, Send, Step, Wait
+from turnstream.sources.http.sessions import reset_at_close
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -27,7 +26,6 @@ _PATIENCE: Final = 5.0
 _CLOSING: Final = 0.5
 """Seconds that a client has at the server's end to read what it was sent."""
 _POLL: Final = 0.01
-_NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 async def forever() -> None:
@@ -128,14 +126,12 @@ async def _end(step: End, request: web.BaseRequest, response: web.StreamResponse
         raise ConnectionResetError("the client is gone")
     loop = asyncio.get_running_loop()
     patience = loop.time() + _PATIENCE
-    connection: socket.socket | None = transport.get_extra_info("socket")
+    connection = transport.get_extra_info("socket")
     while loop.time() < patience and (transport.get_write_buffer_size() or _unsent(connection)):  # noqa: ASYNC110
         await asyncio.sleep(_POLL)
     await asyncio.sleep(_GRACE)
     if step.how == "reset":
-        if connection is not None:
-            with contextlib.suppress(OSError):  # it is gone already
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        reset_at_close(transport)
         transport.abort()
     else:
         transport.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextvars import Context
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from turnstream.operators.batch import Batch
@@ -49,12 +50,14 @@ class Hand:
 
     Attributes:
         taker: who does, None if they are asked for one by one.
+        context: what the taker is to be called in, where that isn't the task that asks.
     """
 
-    __slots__ = ("taker",)
+    __slots__ = ("context", "taker")
 
     def __init__(self) -> None:
         self.taker: Taker | None = None
+        self.context: Context | None = None
 
 
 class LiveBatches(AsyncIterator[Batch[T]]):
@@ -77,17 +80,27 @@ class LiveBatches(AsyncIterator[Batch[T]]):
         self._hand = Hand()
         self._batches = make(self._hand)
 
-    def hand_to(self, taker: Taker) -> None:
-        """Hand batches over from now on."""
+    def hand_to(self, taker: Taker, context: Context | None = None) -> None:
+        """Hand batches over from now on.
+
+        Args:
+            taker: takes them.
+            context: that of the task which asks, so that a context variable is the same whichever way a batch comes;
+                a copy of it if none is given.
+        """
         self._hand.taker = taker
+        self._hand.context = context
 
     def __anext__(self) -> Any:
         """The next batch that isn't handed over."""
         return self._batches.__anext__()
 
     async def aclose(self) -> None:
-        """Let go of what is held open."""
-        await self._batches.aclose()
+        """Let go of what is held open, and of the taker."""
+        try:
+            await self._batches.aclose()
+        finally:
+            self._hand.taker = self._hand.context = None
 
 
 def cut(data: bytes, size: int = CHUNK_SIZE) -> Iterator[bytes]:

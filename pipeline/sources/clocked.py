@@ -69,7 +69,7 @@ class _ClockedSource(Source[T]):
             return more
 
         if taker is not None and isinstance(stream, LiveBatches):
-            stream.hand_to(take)
+            stream.hand_to(take, hand.context)
         first.start()
         try:
             while True:

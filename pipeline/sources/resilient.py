@@ -119,7 +119,7 @@ class ResilientSource(SessionSource[bytes, QueryItem]):
             attempt = _Attempt(chain, core, stream, hand.taker, quiet)
             error: Exception | None = None
             try:
-                while (taken := await stream.take(attempt.take)) is not None:
+                while (taken := await stream.take(hand, attempt.take)) is not None:
                     if not (taken.items or taken.weight):
                         yield Batch((), taken.at)  # somebody further on has enough for now
                     elif (batch := attempt.step(taken)) is not None:
@@ -187,7 +187,6 @@ class _Attempt:
         self._stream = stream
         self._taker = taker
         self._tells: Any = chain.last if hasattr(chain.last, "plain") else None
-        self.take = None if taker is None else self._take
         self.weight = 0
         self.key: StreamKey | None = None
         self.fault: Exception | None = None
@@ -216,7 +215,7 @@ class _Attempt:
         self.weight = 0
         return Batch(passed, taken.at, taken.key, weight, plain and passed is items)
 
-    def _take(self, taken: Batch[bytes]) -> bool:
+    def take(self, taken: Batch[bytes]) -> bool:
         """The same where batches are handed over."""
         stream = self._stream
         stream.came()
@@ -244,6 +243,7 @@ class _Watched:
         self._taken = 0.0  # when the last batch came
         self._task: asyncio.Task[Any] | None = None
         self._expired: StreamIdleTimeout | None = None
+        self._cancelled = False  # the task, by the timer: a flood runs its clock out without
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -251,14 +251,14 @@ class _Watched:
         """Whether a clock ran out."""
         return self._expired is not None
 
-    async def take(self, taker: Taker | None) -> Batch[bytes] | None:
+    async def take(self, hand: Hand, taker: Taker) -> Batch[bytes] | None:
         """The next batch that isn't handed over, None at the end; the first one opens the source."""
         if self._expired is not None:
             raise self._expired
         if self._stream is None:
             self._stream = self._source.batches()
-            if taker is not None and isinstance(self._stream, LiveBatches):
-                self._stream.hand_to(taker)
+            if hand.taker is not None and isinstance(self._stream, LiveBatches):
+                self._stream.hand_to(taker, hand.context)
             if hasattr(self._stream, "__anext__"):
                 self._set_timer()
         if not hasattr(self._stream, "__anext__"):
@@ -275,7 +275,7 @@ class _Watched:
             return None
         except asyncio.CancelledError:
             # A cancellation that came from elsewhere at the same time goes on.
-            if self._expired is not None and task is not None and task.uncancel() <= cancels:
+            if self._cancelled and self._expired is not None and task is not None and task.uncancel() <= cancels:
                 raise self._expired from None
             raise
         finally:
@@ -335,6 +335,7 @@ class _Watched:
             elif progress is not None and self._stuck + waiting > progress - _EARLY:
                 self._expired = no_progress(progress)
             if self._expired is not None:
+                self._cancelled = True
                 self._task.cancel()
                 return
         self._set_timer()

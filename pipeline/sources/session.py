@@ -180,7 +180,7 @@ class SessionSource(Source[B], Generic[A, B]):
 
         taker = hand.taker
         if taker is not None and isinstance(stream, LiveBatches):
-            stream.hand_to(take)
+            stream.hand_to(take, hand.context)
         try:
             async for taken in stream:
                 if not (taken.items or taken.weight):

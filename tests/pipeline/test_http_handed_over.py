@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import ssl
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,14 +19,25 @@ from aiohttp import web
 from pulling import joined
 from serving import KEY, TEXT, TOOLS, Streamer, serving
 
-from turnstream import Pipeline, SinkBase, accumulate, decode_sse, from_request, parse_events
-from turnstream.messages import AssistantMessage, ErrorEvent, MessageStop, ResponseFailed, TransportError
+from turnstream import Clocks, Pipeline, SinkBase, accumulate, decode_sse, from_request, parse_events
+from turnstream.flow.clocks import WaitClock
+from turnstream.messages import (
+    AssistantMessage,
+    ErrorEvent,
+    MessageStart,
+    MessageStop,
+    Ping,
+    ResponseFailed,
+    TransportError,
+)
 from turnstream.operators import Batch
 from turnstream.operators.resilience import NO_RETRY
-from turnstream.operators.stage import Operator
+from turnstream.operators.stage import Operator, lift
 from turnstream.sources import SessionSource, resilient, shared_session
 from turnstream.sources.base import LiveBatches
-from turnstream.testing import RecordingSink, virtual_time
+from turnstream.sources.http.tap import Tap
+from turnstream.sources.resilient import _Attempt, _Watched
+from turnstream.testing import RecordingSink, run_virtual, virtual_time
 
 REQUEST: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
 EVENTS = [block + b"\n\n" for block in TEXT.split(b"\n\n") if block]
@@ -363,3 +377,232 @@ async def test_tools_come_through_whatever_way() -> None:
         found.append([item.message["content"] for item in sink.items if isinstance(item, AssistantMessage)])
     assert found[0] == found[1] == found[2]
     assert [block["type"] for content in found[0] for block in content].count("tool_use") == 2
+
+
+# -- what broke once ---------------------------------------------------------------------------------------
+
+
+class FullForTurns(RecordingSink):
+    """Lossless; full after each batch, for some turns of the loop."""
+
+    def __init__(self, turns: int) -> None:
+        super().__init__()
+        self._turns = turns
+        self._full = False
+
+    def on_next(self, batch: Sequence[Any], /) -> None:
+        super().on_next(batch)
+        self._full = True
+
+    def full(self) -> bool:
+        return self._full
+
+    async def room(self) -> None:
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+        self._full = False
+
+
+@asynccontextmanager
+async def over_tls(*pieces: bytes) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
+    """A server whose answers end with their connection, and a session that trusts it."""
+    authority = trustme.CA()
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(server_side)
+    client_side = ssl.create_default_context()
+    authority.configure_trust(client_side)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=server_side)
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client_side)) as mine:
+            yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", mine
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@WAYS
+@virtual_time(debug=False)
+async def test_tls_answers_that_end_with_their_connection(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """TLS lets go of its protocol a turn before it says that the connection is lost."""
+    for pieces in (EVENTS, [TEXT], [TEXT[:700], TEXT[700:]]):
+        async with over_tls(*pieces) as (url, mine):
+            for turns in range(12):
+                source = from_request(REQUEST, base_url=url, session=mine)
+                outcome = await pipeline(way, source).to(FullForTurns(turns)).run()
+                assert (outcome.ok, outcome.error, outcome.bytes) == (True, None, len(TEXT)), turns
+    assert caplog.records == []
+
+
+@virtual_time
+async def test_an_abort_in_the_turn_in_which_a_flood_is_noticed_is_an_abort() -> None:
+    """Both end a wait by cancelling the task; the one isn't to be taken for the other."""
+    loop: Any = asyncio.get_running_loop()
+    ping = b'event: ping\ndata: {"type":"ping"}\n\n'
+    server = Slowly(b"".join(EVENTS[:3]), *[ping] * 50, ending="hang")
+    runs: list[Any] = []
+
+    class Working:
+        """Takes its time for a ping, as somebody who computes."""
+
+        def feed(self, batch: Sequence[Any]) -> Sequence[Any]:
+            if any(isinstance(item, Ping) for item in batch):
+                loop._set_time(loop.time() + 700)
+            return batch
+
+        def flush(self) -> Sequence[Any]:
+            return ()
+
+        def fail(self, error: Exception) -> Sequence[Any]:
+            return ()
+
+    def look(batch: Batch[Any]) -> None:
+        if any(isinstance(item, Ping) for item in batch):
+            runs[0].abort("enough")
+
+    # With a session of somebody else nothing is awaited on the way out, so the timer comes too late to cancel as well.
+    async with serving(server) as url, shared_session() as shared:
+        source = resilient(
+            lambda start: from_request(REQUEST, base_url=url, session=shared, clocks=Clocks.off()),
+            lambda _: stages() | lift(Working),
+        )
+        async with Pipeline(source).to(Looking(look)) as run:
+            runs.append(run)
+            outcome = await run
+    assert (outcome.status, source.attempts, len(server.requests)) == ("aborted", 1, 1)
+
+
+@virtual_time(debug=False)
+async def test_nothing_is_pushed_behind_what_made_an_operator_raise() -> None:
+    """It would be a hole in what the sinks get."""
+    delta = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}\n\n'
+    calls: list[int] = []
+
+    def raising(source: Any) -> Any:
+        from reactivex import create
+
+        def subscribe(observer: Any, scheduler: Any = None) -> Any:
+            def on_next(batch: Any) -> None:
+                calls.append(batch.weight)
+                if len(calls) == 2:
+                    raise LookupError("no")
+                observer.on_next(batch)
+
+            return source.subscribe(on_next, observer.on_error, observer.on_completed)
+
+        return create(subscribe)
+
+    server = Slowly(b"".join(EVENTS[:3]), delta % (b"x" * 900) * 2_000, ending="hang")
+    async with serving(server) as url:
+        whole = Pipeline(from_request(REQUEST, base_url=url)).through(stages()).through(raising)
+        outcome = await whole.to(RecordingSink()).run()
+    assert isinstance(outcome.error, LookupError)
+    assert calls[2:] in ([], [0])  # what was still held when it ended
+
+
+@pytest.mark.parametrize("full", [False, True])
+@WAYS
+@virtual_time(debug=False)
+async def test_a_session_that_its_owner_closes_is_told_as_a_lost_connection(way: Any, full: bool) -> None:
+    class Closed(RecordingSink):
+        shut = False
+
+        def full(self) -> bool:
+            return self.shut
+
+        async def room(self) -> None:
+            while self.shut:
+                await asyncio.sleep(1)
+
+    sink = Closed()
+    async with serving(Slowly(*EVENTS[:5], ending="hang")) as url:
+        shared = shared_session()
+        source = from_request(REQUEST, base_url=url, session=shared, clocks=Clocks.off())
+        async with pipeline(way, source).to(sink) as run:
+            await asyncio.sleep(3.5)
+            sink.shut = full
+            await asyncio.sleep(3)
+            await shared.close()
+            await asyncio.sleep(3)
+            sink.shut = False
+            outcome = await run
+    assert isinstance(outcome.error, TransportError)
+    assert outcome.error.retryable
+
+
+@pytest.mark.parametrize("turns", [0, 2])
+@WAYS
+@virtual_time
+async def test_a_context_variable_lives_from_one_batch_to_the_next(way: Any, turns: int) -> None:
+    """As tracers need it: attached at an answer's start, its token given back at its end."""
+    seen: list[str] = []
+
+    class Span(FullForTurns):
+        token: Any = None
+
+        def on_next(self, batch: Sequence[Any], /) -> None:
+            super().on_next(batch)
+            for item in batch:
+                if isinstance(item, MessageStart):
+                    self.token = _said.set("open")
+                elif isinstance(item, MessageStop):
+                    _said.reset(self.token)
+                seen.append(_said.get())
+
+        def full(self) -> bool:
+            return bool(self._turns) and super().full()
+
+    async with serving(Slowly(*EVENTS)) as url:
+        outcome = await pipeline(way, from_request(REQUEST, base_url=url)).to(Span(turns)).run()
+    assert outcome.ok
+    assert seen.count("open") >= len(EVENTS) - 2
+
+
+@WAYS
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_stream_leaves_nothing_for_the_garbage_collector(way: Any, cancelled: bool) -> None:
+    """Its text would stay in memory until that runs."""
+    kinds = (Tap, WaitClock, aiohttp.ClientResponse, _Attempt, _Watched)
+
+    async def run() -> None:
+        server = Slowly(*EVENTS[:6], ending="hang") if cancelled else Slowly(*EVENTS)
+        async with serving(server) as url:
+            whole = pipeline(way, from_request(REQUEST, base_url=url))
+            if not cancelled:
+                assert (await whole.to(RecordingSink()).run()).ok
+                return
+            async with whole.to(RecordingSink()) as run:
+                await asyncio.sleep(4.5)
+                run.abort("enough")
+                await run
+
+    gc.collect()
+    gc.disable()
+    try:
+        run_virtual(run(), debug=False)
+        assert [found for found in gc.get_objects() if isinstance(found, kinds)] == []
+    finally:
+        gc.enable()
+
+
+@virtual_time(debug=False)
+async def test_a_sinks_own_cancellation_in_full_is_no_lost_connection() -> None:
+    class Odd(RecordingSink):
+        def full(self) -> bool:
+            if len(self.items) >= 5:
+                raise asyncio.CancelledError
+            return False
+
+    async with serving(Slowly(*EVENTS, ending="hang")) as url:
+        outcome = await Pipeline(from_request(REQUEST, base_url=url)).through(stages()).to(Odd()).run()
+    assert outcome.status == "aborted"

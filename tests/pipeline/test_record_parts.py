@@ -24,6 +24,7 @@ from turnstream.record.exchange import Exchange
 from turnstream.record.headers import answer_headers, request_headers
 from turnstream.record.inflating import Inflater, UnknownEncoding
 from turnstream.record.reporting import prometheus, wants_prometheus
+from turnstream.record.secrets import Masker, secrets_of
 from turnstream.record.stamping import Stamper
 from turnstream.record.upstream import Upstream
 from turnstream.record.writing import Allowance, RecordingWriter
@@ -311,3 +312,33 @@ def test_labels_are_escaped_and_numbers_exact() -> None:
     assert "turnstream_record_uptime_seconds 0.25" in lines
     assert not any("tool_uses" in line or "model_tokens" in line for line in lines)
     assert lines[-1] == ""
+
+
+@given(st.lists(st.sampled_from([b"abcabd", b"abc", b"ab", b"a", b"d", b"xyxz", b"xyx", b"xy"])), st.integers(1, 9))
+def test_a_secret_is_found_wherever_the_stream_is_cut(parts: list[bytes], size: int) -> None:
+    body = b"".join(parts)
+    masker = Masker([b"abcabd", b"xyxz"])
+    out = b"".join(masker.feed(body[at : at + size]) for at in range(0, len(body), size)) + masker.end()
+    assert out == body.replace(b"abcabd", b"[redacted]").replace(b"xyxz", b"[redacted]")
+
+
+def test_what_counts_as_a_secret_of_a_request() -> None:
+    key, token, other = "k" * 16, "t" * 40, "o" * 17
+    headers = {"x-api-key": key, "Authorization": f"Bearer {token}", "x-key-id": "k" * 15, "x-request": other}
+    assert secrets_of(headers, f"/v1/messages?a=1&Access_Token={other}%21") == tuple(
+        secret.encode() for secret in (token, f"{other}!", key)
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "itself"),
+    [
+        ("http://127.0.0.1:81", "127.0.0.1", 81, True), ("http://localhost:81/x", "127.0.0.1", 81, True),
+        ("http://127.0.0.1:81", "0.0.0.0", 81, True), ("http://[::1]:81", "::", 81, True),
+        ("http://127.0.0.1", "localhost", 80, True), ("http://127.0.0.1:81", "127.0.0.1", 82, False),
+        ("http://127.0.0.2:81", "127.0.0.1", 81, False), ("http://api.test:81", "0.0.0.0", 81, False),
+        ("https://127.0.0.1", "127.0.0.1", 80, False),
+    ],
+)  # fmt: skip
+def test_a_proxy_does_not_ask_itself(url: str, host: str, port: int, itself: bool) -> None:
+    assert Upstream(url).is_at(host, port) == itself

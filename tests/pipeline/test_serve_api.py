@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 from pathlib import Path
@@ -236,6 +237,15 @@ async def test_a_bad_request_is_refused(body: Any, word: str) -> None:
         assert_error(reply, 400, "invalid_request_error")
         assert word in reply.json["error"]["message"]
         assert (await exchange(server.url, STREAM)).body == TEXT
+
+
+@virtual_time
+async def test_a_body_that_is_not_what_its_headers_say_is_refused() -> None:
+    async with serve_recordings([TEXT]) as server:
+        reply = await exchange(server.url, b"no gzip", headers={"content-encoding": "gzip"})
+        assert (reply.status, reply.json["error"]["type"]) == (400, "invalid_request_error")
+        packed = gzip.compress(json.dumps(STREAM).encode())
+        assert (await exchange(server.url, packed, headers={"content-encoding": "gzip"})).body == TEXT
 
 
 @virtual_time

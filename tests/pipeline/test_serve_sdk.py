@@ -142,3 +142,40 @@ async def test_the_sdks_retries_succeed_when_the_fault_is_over() -> None:
                 assert await stream.get_final_text() == text_of(COMPLETE[0])
         assert [seen.status for seen in server.requests] == [429, 529, 200]
     assert asyncio.get_running_loop().time() >= 7
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("none", None), ("slow=0.001", None), ("crlf", None), ("first-byte-stall=0.001", None), ("529,times=1", None),
+        ("429=0,times=1", None), ("500;none", None), ("sse-body", None), ("keepalive=0.001,slow=0.003", None),
+        ("stall-after=text", "ReadTimeout"), ("stall", "ReadTimeout"), ("first-byte-stall", "APITimeoutError"),
+        ("cut-after=tool", "ReadError"), ("close-after=text", "RemoteProtocolError"), ("garbage", "UnicodeDecodeError"),
+        ("half-utf8-after=text", "UnicodeDecodeError"), ("bad-json-after=start", "JSONDecodeError"),
+        ("overloaded-after=stop-reason", "APIStatusError"), ("529", "OverloadedError"), ("408", "RequestTimeoutError"),
+        ("413", "ContentTooLargeError"), ("429=0", "RateLimitError"), ("504", "GatewayTimeoutError"),
+    ],
+)  # fmt: skip
+def test_sync_and_async_see_the_same(fault: str, error: str | None) -> None:
+    patience = 0.3 if "Timeout" in (error or "") else 30
+    how: dict[str, Any] = {"api_key": KEY, "max_retries": 0 if error else 1, "timeout": patience}
+
+    def run(url: str) -> list[Any]:
+        with anthropic.Anthropic(base_url=url, **how) as client, client.messages.stream(**ASKED) as stream:
+            return plain(stream.get_final_message())
+
+    async def run_async(url: str) -> list[Any]:
+        async with anthropic.AsyncAnthropic(base_url=url, **how) as client, client.messages.stream(**ASKED) as stream:
+            return plain(await stream.get_final_message())
+
+    async def main() -> None:
+        for ask in (lambda url: asyncio.to_thread(run, url), run_async):
+            async with serve_recordings([COMPLETE[2]], fault=fault) as server:
+                if error is None:
+                    assert await ask(server.url) == accumulated(COMPLETE[2])
+                    continue
+                with pytest.raises(Exception) as raised:  # noqa: PT011 - of several libraries; its name is looked at
+                    await ask(server.url)
+                assert raised.type.__name__ == error
+
+    asyncio.run(main())

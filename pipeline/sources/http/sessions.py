@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-__all__ = ["drop_unsent", "shared_session", "watch_transport"]
+__all__ = ["drop_unsent", "reset_at_close", "shared_session", "watch_transport"]
+
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 _watched: ContextVar[list[Any] | None] = ContextVar("turnstream_transports", default=None)
 
@@ -57,5 +62,14 @@ def drop_unsent(found: list[Any]) -> None:
     """Cut off a request that is given up and that the server hasn't read: closed only, it would go out to its end."""
     for transport in found:
         if transport is not None and transport.get_write_buffer_size():
+            reset_at_close(transport)  # else the kernel would go on sending what it has
             transport.abort()
     found.clear()
+
+
+def reset_at_close(transport: asyncio.BaseTransport) -> None:
+    """Let the other side see a reset when the connection is closed; what the kernel still holds is dropped then."""
+    connection: socket.socket | None = transport.get_extra_info("socket")
+    if connection is not None:
+        with contextlib.suppress(OSError):  # it is gone already
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)

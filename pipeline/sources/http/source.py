@@ -167,10 +167,13 @@ class HTTPSource(Source[bytes]):
                     for piece in cut(chunk):
                         yield Batch((piece,), at, None, len(piece))
                     if hand.taker is not None and (tap := Tap.on(response, waits, received)) is not None:
-                        while not await tap.pass_on(hand.taker):
+                        while not await tap.pass_on(hand.taker, hand.context):
                             yield Batch((), now())
                     waits.begin()
-                    chunk = await read()
+                    try:
+                        chunk = await read()
+                    except RuntimeError as error:  # what aiohttp says of a connection that its owner closed
+                        raise ConnectionAbortedError(str(error)) from None
                     at = waits.end()
             else:
                 failure = await refusal(response, self.request_id, quiet)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextvars import copy_context
-from functools import partial
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 from turnstream.operators.batch import Batch
@@ -23,6 +22,14 @@ if TYPE_CHECKING:
     from turnstream.flow.clocks import WaitClock
 
 __all__ = ["Tap"]
+
+
+def _protocol_of(transport: Any) -> Any:
+    """Who listens to a transport; None where it has let go of its parts, as that of TLS does before it closes."""
+    try:
+        return transport.get_protocol()
+    except (AttributeError, NotImplementedError):
+        return None
 
 
 class Tap(asyncio.Protocol):
@@ -40,14 +47,15 @@ class Tap(asyncio.Protocol):
         self._transport = transport
         self._protocol = protocol
         self._received = protocol.data_received
-        self._clock = clock
+        self._clock: WaitClock | None = clock
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._pieces: deque[bytes] = deque()
         self._taker: Taker | None = None
-        self._in_context: Callable[[], None] = self._hand_over
+        self._run: Callable[[Callable[[], None]], None] | None = None
         self._waiter: asyncio.Future[bool] | None = None
         self._taking = False
+        self._ended = False  # the body, or the connection
 
     @classmethod
     def on(cls, response: ClientResponse, clock: WaitClock, received: int) -> Tap | None:
@@ -60,31 +68,44 @@ class Tap(asyncio.Protocol):
         """
         connection = response.connection
         transport: Any = None if connection is None else connection.transport
-        if transport is None or not hasattr(transport, "set_protocol"):
+        protocol = _protocol_of(transport)
+        if protocol is None or response.content.is_eof() or not hasattr(transport, "set_protocol"):
             return None
-        tap = cls(response, transport, transport.get_protocol(), clock, received)
+        tap = cls(response, transport, protocol, clock, received)
         # At the body's end the connection goes back to its pool, for the next request.
-        response.content.on_eof(tap.remove)
-        if response.content.is_eof():
-            return None
+        response.content.on_eof(tap._at_end)
         transport.set_protocol(tap)
         return tap
 
-    def remove(self) -> None:
-        """Listen no longer; idempotent."""
-        transport, self._transport = self._transport, None
-        if transport is not None and transport.get_protocol() is self:
+    def _at_end(self) -> None:
+        self._ended = True
+        self._hand_back()
+
+    def _hand_back(self) -> None:
+        transport: Any = self._transport
+        self._transport = None
+        if _protocol_of(transport) is self:
             transport.set_protocol(self._protocol)
 
-    async def pass_on(self, taker: Taker) -> bool:
+    def remove(self) -> None:
+        """Listen no longer, and hold nothing."""
+        self._hand_back()
+        self._clock = self._taker = self._run = None
+        self._pieces.clear()
+
+    async def pass_on(self, taker: Taker, context: Context | None) -> bool:
         """Hand over what is here and what comes, until there is a reason to stop.
+
+        Args:
+            taker: takes it.
+            context: what it is called in while this waits.
 
         Returns:
             Whether the body is at its end, or broken (who reads on, learns which); False: the taker has enough for now.
         """
         self._taker = taker
         # What the taker starts is to run as if the task that waits had started it.
-        self._in_context = partial(copy_context().run, self._hand_over)
+        self._run = (context if context is not None else copy_context()).run
         waiter: asyncio.Future[bool] = self._loop.create_future()
         self._waiter = waiter
         try:
@@ -92,51 +113,54 @@ class Tap(asyncio.Protocol):
             return await waiter
         finally:
             self._waiter = None
-            self._clock.since = None
+            if self._clock is not None:
+                self._clock.since = None
 
     def end(self) -> None:
         """Stop handing over: whoever waits reads on, and learns why."""
-        if self._waiter is not None and not self._waiter.done():
+        self._ended = True
+        if self._waiter is not None and not self._waiter.done() and not self._taking:
             self._waiter.set_result(True)
 
     def _hand_over(self) -> None:
         """Give the taker what is here; in the context of the task that waits."""
-        waiter, taker = self._waiter, self._taker
-        if waiter is None or taker is None or waiter.done() or self._taking:
+        waiter, taker, clock = self._waiter, self._taker, self._clock
+        if waiter is None or taker is None or clock is None or waiter.done() or self._taking:
             return
         self._taking = True
-        clock = self._clock
         at = self._time()
         if clock.since is not None:
             clock.waited += at - clock.since
             clock.since = None
         content = self._content
         more = True
-        while more and (self._pieces or content.total_bytes != self.received):
-            if self._pieces:
-                chunk = self._pieces.popleft()
-            else:
-                try:
-                    # It may make the protocol decode on, so there may be more behind it.
-                    chunk = content.read_nowait()
-                except Exception:  # noqa: BLE001 - the connection's error, or the body's; who reads on gets it
-                    break
-                self.received += len(chunk)
-                if len(chunk) > CHUNK_SIZE:
-                    self._pieces.extend(cut(chunk))
-                    continue
-            try:
+        try:
+            while more and (self._pieces or content.total_bytes != self.received):
+                if waiter.done():
+                    return  # the taker had the wait cancelled; what is here, nobody wants any more
+                if self._pieces:
+                    chunk = self._pieces.popleft()
+                else:
+                    try:
+                        # It may make the protocol decode on, so there may be more behind it.
+                        chunk = content.read_nowait()
+                    except Exception:  # noqa: BLE001 - the connection's error, or the body's; who reads on gets it
+                        break
+                    self.received += len(chunk)
+                    if len(chunk) > CHUNK_SIZE:
+                        self._pieces.extend(cut(chunk))
+                        continue
                 more = taker(Batch((chunk,), at, None, len(chunk)))
-            except Exception as error:  # noqa: BLE001 - it isn't to; the connection has nothing to do with it
-                if not waiter.done():
-                    waiter.set_exception(error)
-                break
-        self._taking = False
+        except Exception as error:  # noqa: BLE001 - a taker isn't to raise; the connection has nothing to do with it
+            if not waiter.done():
+                waiter.set_exception(error)
+        finally:
+            self._taking = False
         if waiter.done():
-            return  # the taker had the wait cancelled
+            return
         if not more:
             waiter.set_result(False)
-        elif self._transport is None or content.exception() is not None:
+        elif self._ended or content.exception() is not None:
             waiter.set_result(True)
         else:
             clock.since = self._time()
@@ -147,21 +171,21 @@ class Tap(asyncio.Protocol):
         """Let the protocol have it, then take what it made of it."""
         self._received(data)
         if self._waiter is not None:
-            self._in_context()
+            self._run(self._hand_over)  # type: ignore[misc]
 
     def eof_received(self) -> bool | None:
         """The peer sends no more."""
         keep_open: bool | None = self._protocol.eof_received()
         if self._waiter is not None:
-            self._in_context()
+            self._run(self._hand_over)  # type: ignore[misc]
         return keep_open
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; the protocol makes the end of a body, or an error, of that."""
         self._protocol.connection_lost(exc)
+        self._ended = True
         if self._waiter is not None:
-            self._in_context()
-        self.end()
+            self._run(self._hand_over)  # type: ignore[misc]
 
     def pause_writing(self) -> None:
         """The request is still going out."""
