@@ -58,8 +58,8 @@ _USER_OPTIONAL: Final = slice(
     UserMessage.__struct_fields__.index("timestamp") + 1, UserMessage.__struct_fields__.index("extra")
 )
 _USER_KEYS: Final = tuple(map(to_wire_name, UserMessage.__struct_fields__[_USER_OPTIONAL]))
+# What orjson gives keeps a buffer of 4 KB behind it, however short it is; the line end makes an exact copy.
 _dumps: Final = orjson.dumps
-_LINE_END: Final = orjson.OPT_APPEND_NEWLINE
 UNKNOWN_MODEL: Final = "<unknown>"
 """The model of an answer that names none."""
 # Over 4,300 digits (14,000 bits) an integer has no text.
@@ -217,7 +217,7 @@ class Envelope:
         out["uuid"] = uuid
         out["timestamp"] = message.timestamp
         try:
-            return _dumps(out, None, _LINE_END)
+            return _dumps(out) + b"\n"
         except TypeError:  # a surrogate, a large integer
             return self._general(message, uuid, parent, None)
 
@@ -233,7 +233,7 @@ class Envelope:
         out["uuid"] = uuid
         out["timestamp"] = message.timestamp
         try:
-            return _dumps(out, None, _LINE_END)
+            return _dumps(out) + b"\n"
         except TypeError:
             return None
 
@@ -252,7 +252,7 @@ class Envelope:
             if value is not None and value is not UNSET:
                 out[key] = value
         try:
-            return _dumps(out, None, _LINE_END)
+            return _dumps(out) + b"\n"
         except TypeError:
             return self._general(message, uuid, parent, None)
 
@@ -264,7 +264,7 @@ class Envelope:
         out["uuid"] = uuid
         out["timestamp"] = message.timestamp
         try:
-            return _dumps(out, None, _LINE_END)
+            return _dumps(out) + b"\n"
         except TypeError:
             return self._general(message, uuid, parent, None)
 
@@ -286,7 +286,7 @@ class Envelope:
             if value is not None:
                 out[key] = value
         try:
-            return _dumps(out, None, _LINE_END)
+            return _dumps(out) + b"\n"
         except TypeError:
             return self._general(message, uuid, parent, None)
 
@@ -308,7 +308,7 @@ class Envelope:
 
     def _dump(self, value: Any) -> bytes:
         try:
-            return _dumps(value, None, _LINE_END)
+            return _dumps(value) + b"\n"
         except TypeError:
             # Surrogates, large integers, and a tool's own output, which may be any object: nothing of that
             # may cost the record, or hang the loop.
