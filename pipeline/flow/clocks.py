@@ -24,6 +24,8 @@ _Word = Literal["connect", "first_byte", "idle", "progress", "total"]
 
 # A loop may call a timer a little early (by its resolution).
 _EARLY: Final = 1e-3
+# Seconds between two looks while nothing is waited for, at least, however little of the whole is left.
+_SOONEST: Final = 0.1
 # Turns of the loop from a byte in a socket to the task that waits for it: its callback, its future, with some to spare.
 _TURNS: Final = 3
 
@@ -236,4 +238,4 @@ class WaitClock:
     def _rest(self, shortest: float) -> float:
         """Seconds until the next look while nothing is waited for."""
         total = self._clocks.total
-        return shortest if total is None else max(min(shortest, total - self.waited), _EARLY)
+        return shortest if total is None else max(min(shortest, total - self.waited), _SOONEST)

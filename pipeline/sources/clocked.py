@@ -47,7 +47,7 @@ class _ClockedSource(Source[T]):
         def not_yet(seconds: float) -> None:
             """Before the first byte there is no warning."""
 
-        first = WaitClock(Clocks(idle=clocks.first_byte, idle_warning=None), not_yet, expire)
+        first = WaitClock(Clocks(idle=clocks.first_byte, idle_warning=None, total=clocks.total), not_yet, expire)
         later = WaitClock(clocks, warn_of_idle(self.name, clocks, _log, LISTENER.get()), expire)
         clock = first
 
@@ -84,7 +84,7 @@ class _ClockedSource(Source[T]):
                     # A cancellation that came from elsewhere at the same time goes on.
                     if clock.expired is None or waiting is None or waiting.uncancel() > cancels:
                         raise
-                    word: Any = clock.expired if clock is later else "first_byte"
+                    word: Any = "first_byte" if clock is first and clock.expired == "idle" else clock.expired
                     raise timed_out(word, getattr(clocks, word), received=received) from None
                 finally:
                     clock.end()

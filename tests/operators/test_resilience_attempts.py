@@ -27,6 +27,7 @@ from turnstream.messages import (
     seeded_clock,
     seeded_ids,
 )
+from turnstream.operators import as_exception
 from turnstream.operators.resilience import Attempts, Decision, RetryBudget, RetryPolicy, Switch
 
 GOOD = [start("good"), *says("hi"), turn(), STOP]
@@ -148,6 +149,16 @@ def test_fault_91_a_tool_that_started_forbids_the_retry() -> None:
     assert failed.outcome == "incomplete(3)"
 
 
+def test_fault_91_a_tool_that_did_not_start_is_taken_back_and_asked_for_again() -> None:
+    attempts = made()
+    # what was started belongs to its attempt
+    assert attempt(attempts, start(), calls(0, "{}"))[1].action == "retry"
+    passed, decision = attempt(attempts, start(), calls(0, "{}"), opens(1), text(1, "half"))
+    assert decision.action == "retry"
+    assert taken_back(decision) == shown(passed)
+    assert attempt(attempts, start(), calls(0, "{}"), committed=True)[1].action == "close"
+
+
 def test_fault_92_a_committed_attempt_does_not_fall_back() -> None:
     attempts = made(retry=RetryPolicy(tries=1), switches=[Switch(name="another model")])
     _, decision = attempt(attempts, start(), calls(0, "{}"), committed=True)
@@ -191,6 +202,40 @@ def test_fault_93_the_request_id_stays_with_the_error() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [
+        # documented for 429, 500, 504 and 529
+        ("rate_limit_error", "retry"),
+        ("api_error", "retry"),
+        ("timeout_error", "retry"),
+        ("overloaded_error", "retry"),
+        # and for 400, 401, 402, 403, 404, 413
+        ("invalid_request_error", "give_up"),
+        ("authentication_error", "give_up"),
+        ("billing_error", "give_up"),
+        ("permission_error", "give_up"),
+        ("not_found_error", "give_up"),
+        ("request_too_large", "give_up"),
+        ("who_knows", "give_up"),
+    ],
+)
+def test_fault_93_the_type_says_what_it_is_and_whether_it_may_pass(kind: str, action: str) -> None:
+    failing = {**fails(kind, "said"), "request_id": "req_8"}
+    _, decision = attempt(made(), start(), says("one"), failing)
+    assert decision.action == action
+    assert decision.failed is not None
+    assert decision.failed.error == {
+        "type": kind,
+        "message": "said",
+        "retryable": action == "retry",
+        "requestId": "req_8",
+    }
+    error = as_exception(decision.failed)
+    assert isinstance(error, APIError)
+    assert (error.error_type, error.request_id, error.retryable) == (kind, "req_8", action == "retry")
+
+
 def busy() -> APIError:
     return APIError("busy", error_type="overloaded_error", status=529, retryable=True)
 
@@ -220,6 +265,12 @@ def test_fault_94_retry_after_and_a_budget_of_time() -> None:
     # a third wait would end 270 s after the first failure
     assert waits == [90, 90]
     assert decision.action == "give_up"
+
+
+@pytest.mark.parametrize(("chance", "waits"), [(0.0, [0.375, 0.75, 1.5]), (1.0, [0.625, 1.25, 2.5])])
+def test_fault_94_the_waits_are_spread_by_a_quarter(chance: float, waits: list[float]) -> None:
+    attempts = made(chance=lambda: chance)
+    assert [attempt(attempts, error=busy())[1].delay for _ in waits] == waits
 
 
 def test_a_long_answer_that_breaks_is_tried_again_all_the_same() -> None:

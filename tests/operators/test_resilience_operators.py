@@ -142,7 +142,7 @@ def test_the_end_stops_the_clock() -> None:
     assert [(time, kind) for time, kind, _ in watched(rig, on_error(10, TransportError("x")))] == [(10, "E")]
 
 
-def test_while_it_is_paused_it_begins_anew() -> None:
+def test_fault_87_while_it_is_paused_it_begins_anew() -> None:
     rig = Rig()
     out = watched(rig, on_next(10, [f.start()]), paused=lambda: rig.scheduler.clock < 200 + 1000)
     # looked at 600 (paused), at 1200 (no longer); 600 s from the look at 600

@@ -22,13 +22,13 @@ def test_the_waits_double_from_half_a_second_to_32() -> None:
     assert policy.delay(10_000, 0.5) == 32
 
 
-def test_the_jitter_is_a_quarter_both_ways() -> None:
+def test_fault_94_the_jitter_is_a_quarter_both_ways() -> None:
     policy = RetryPolicy()
     assert (policy.delay(4, 0.0), policy.delay(4, 1.0)) == (3.0, 5.0)
     assert RetryPolicy(jitter=0).delay(4, 0.9) == 4.0
 
 
-def test_retry_after_is_kept_to_up_to_the_cap_and_never_shortened() -> None:
+def test_fault_94_retry_after_is_kept_to_up_to_the_cap_and_never_shortened() -> None:
     policy = RetryPolicy()
     assert policy.delay(1, 0.5, 90) == 90
     assert policy.delay(1, 0.0, 90) == 90

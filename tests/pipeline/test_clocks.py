@@ -11,9 +11,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from pulling import collect, joined
 from serving import TEXT, Streamer, serving
+from stalling import EVENTS, WAYS, Drip, Tool, now
 
 from turnstream import Pipeline, SinkBase, accumulate, decode, from_request, parse_events
 from turnstream.flow.clocks import Clocks, WaitClock
@@ -26,12 +26,10 @@ from turnstream.messages import (
 )
 from turnstream.serve import serve_recordings
 from turnstream.sinks import MetricsSink
-from turnstream.sinks.base import Policy
 from turnstream.sources import SessionSource
 from turnstream.testing import RecordingSink, virtual_time
 
 REQUEST: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-EVENTS = [block + b"\n\n" for block in TEXT.split(b"\n\n")[:-1]]
 DAY = 86_400.0
 
 
@@ -45,41 +43,8 @@ def session(*sources: Any) -> SessionSource[bytes, Any]:
     return SessionSource(sources, lambda _: decode() | parse_events() | accumulate(), announce=True)
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 def kinds(sink: RecordingSink) -> list[str]:
     return [item.kind for item in sink.items if isinstance(item, StreamNote)]
-
-
-class Drip:
-    """A server that sends ``steps`` of one stream: bytes, or seconds to be silent; then it hangs, or ends.
-
-    Attributes:
-        gone: the loop's time when the client let go of the connection.
-    """
-
-    def __init__(self, *steps: bytes | float, hang: bool = True) -> None:
-        self.steps = steps
-        self.hang = hang
-        self.gone = asyncio.get_running_loop().create_future()
-
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        await request.read()
-        response = web.StreamResponse(headers={"content-type": "text/event-stream", "request-id": "req_drip"})
-        try:
-            await response.prepare(request)
-            for step in self.steps:
-                await (response.write(step) if isinstance(step, bytes) else asyncio.sleep(step))
-            if self.hang:
-                await asyncio.Event().wait()
-            await response.write_eof()
-        except asyncio.CancelledError:
-            if not self.gone.done():
-                self.gone.set_result(now())
-            raise
-        return response
 
 
 # -- Clocks ------------------------------------------------------------------------------------------
@@ -223,7 +188,7 @@ async def test_whoever_waits_has_his_turn_before_the_clock_acts() -> None:
 # -- faults ------------------------------------------------------------------------------------------
 
 
-@virtual_time
+@virtual_time(max_moves=2_000)
 async def test_fault_84_a_stream_that_stalls_is_cut_kept_and_told() -> None:
     """Half-open TCP, no read timeout: the byte-idle watchdog is always armed."""
     server = Drip(*EVENTS[:5])
@@ -246,7 +211,7 @@ async def test_fault_84_a_stream_that_stalls_is_cut_kept_and_told() -> None:
     assert failed.outcome == "incomplete(0)"
 
 
-@virtual_time
+@virtual_time(max_moves=2_000)
 async def test_fault_84_also_outside_of_a_run_and_without_a_session() -> None:
     server = Drip(*EVENTS[:3])
     async with serving(server) as url:
@@ -264,7 +229,7 @@ async def test_fault_84_also_outside_of_a_run_and_without_a_session() -> None:
     assert [item.outcome for item in sink.items if isinstance(item, ResponseFailed)] == ["incomplete(0)"]
 
 
-@virtual_time
+@virtual_time(max_moves=2_000)
 async def test_fault_84_the_next_answer_of_the_session_is_played() -> None:
     async with serve_recordings([TEXT], fault="stall-after=text,times=1") as server:
         sources = [from_request(REQUEST, base_url=server.url) for _ in range(2)]
@@ -273,18 +238,65 @@ async def test_fault_84_the_next_answer_of_the_session_is_played() -> None:
     assert now() == pytest.approx(90)
 
 
-@virtual_time
-async def test_fault_85_whatever_host_it_is() -> None:
-    """No gate by host or path: a gateway under any name has the same clock."""
-    server = Drip(EVENTS[0])
+@pytest.mark.parametrize("way", WAYS)
+@virtual_time(max_moves=2_000)
+async def test_fault_84_it_counts_from_the_last_byte(way: Any) -> None:
+    server = Drip(*[step for event in EVENTS[:5] for step in (event, 1.0)])
+    async with serving(server) as url:
+        sink = RecordingSink()
+        began = now()
+        assert not (await way(from_request(REQUEST, base_url=url)).to(sink).run()).ok
+        assert now() - began == pytest.approx(4 + 90)
+        assert await server.gone - began == pytest.approx(4 + 90)
+    assert [item.error["type"] for item in sink.items if isinstance(item, ResponseFailed)] == ["stream_idle_timeout"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@virtual_time(max_moves=2_000)
+async def test_fault_84_a_pause_of_the_consumer_does_not_end_the_watch(way: Any) -> None:
+    server = Drip(EVENTS[0], 1.0, EVENTS[1])
+    async with serving(server) as url:
+        sink = RecordingSink()
+        began = now()
+        assert not (await way(from_request(REQUEST, base_url=url)).to(Tool(200), sink).run()).ok
+        # the second chunk, the pause behind it, and the time that is waited then
+        assert await server.gone - began == pytest.approx(1 + 200 + 90)
+    assert kinds(sink) == ["idle_warning"]
+
+
+@virtual_time(max_moves=2_000)
+async def test_fault_84_nor_does_one_of_who_asks_for_each_batch() -> None:
+    server = Drip(EVENTS[0], 1.0, EVENTS[1])
+    async with serving(server) as url:
+        began = now()
+        stream: Any = from_request(REQUEST, base_url=url).batches()
+        for _ in range(2):
+            await anext(stream)
+            await asyncio.sleep(200)
+        with pytest.raises(StreamIdleTimeout):
+            await anext(stream)
+        # the second chunk has come in the first of two pauses
+        assert now() - began == pytest.approx(2 * 200 + 90)
+
+
+@pytest.mark.parametrize(("sent", "clock"), [((), 300), ((EVENTS[0],), 90)])
+@pytest.mark.parametrize("asked", [False, True])
+@virtual_time(max_moves=2_000)
+async def test_fault_85_whatever_host_it_is(asked: bool, sent: tuple[bytes, ...], clock: float) -> None:
+    """No gate by host or path: a gateway under any name has the same clocks."""
+    server = Drip(*sent)
     async with serving(server) as url:
         gateway = url.replace("127.0.0.1", "localhost") + "/some/gateway"
-        for base, headers in ((gateway, None), (url, {"host": "api.anthropic.com"})):
-            server.gone = asyncio.get_running_loop().create_future()
+        for base, headers in ((gateway, None), (url, {"host": "api.anthropic.com"}), (url, None)):
+            source = from_request(REQUEST, base_url=base, headers=headers)
             began = now()
-            with pytest.raises(StreamIdleTimeout):
-                await collect(from_request(REQUEST, base_url=base, headers=headers))
-            assert now() - began == pytest.approx(90)
+            if asked:
+                with pytest.raises(StreamIdleTimeout):
+                    await collect(source)
+            else:
+                outcome = await Pipeline(session(source)).run()
+                assert [failed.error["type"] for failed in outcome.failures] == ["stream_idle_timeout"]
+            assert now() - began == pytest.approx(clock)
 
 
 @virtual_time
@@ -301,6 +313,34 @@ async def test_fault_86_a_gap_of_95_s_is_warned_of_and_survives_where_the_limit_
             sink = RecordingSink()
             outcome = await Pipeline(session(from_request(REQUEST, base_url=url, clocks=clocks))).to(sink).run()
             assert (outcome.status, kinds(sink)) == (status, notes)
+
+
+@virtual_time
+async def test_fault_86_the_warning_can_be_off_whenever_the_wait_began() -> None:
+    # Looked at 50 s after the first byte, in a wait that is ten seconds old and lasts 48.
+    async with serving(Drip(EVENTS[0], 40.0, EVENTS[1], 48.0, *EVENTS[2:], hang=False)) as url:
+        sink = RecordingSink()
+        source = from_request(REQUEST, base_url=url, clocks=Clocks(idle=50.0, idle_warning=None))
+        assert (await Pipeline(session(source)).to(sink).run()).ok
+    assert kinds(sink) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@virtual_time(max_moves=2_000)
+async def test_fault_86_the_total_is_a_clock_of_its_own(way: Any) -> None:
+    """A byte every 20 s never lets the idle clock run out; the one for it all does, if it is on."""
+    steps = [step for event in EVENTS for step in (event, 20.0)]
+    assert 20 * len(EVENTS) > 130
+    for total, seconds in ((130.0, 130.0), (None, 20.0 * len(EVENTS))):
+        async with serving(Drip(*steps, hang=False)) as url:
+            began = now()
+            sink = RecordingSink()
+            outcome = await way(from_request(REQUEST, base_url=url, clocks=Clocks(total=total))).to(sink).run()
+            assert now() - began == pytest.approx(seconds)
+            assert outcome.ok is (total is None)
+            errors = [item.error for item in sink.items if isinstance(item, ResponseFailed)]
+            assert [error["type"] for error in errors] == ([] if total is None else ["stream_idle_timeout"])
+            assert all("130 s" in error["message"] for error in errors)
 
 
 @virtual_time
@@ -332,41 +372,19 @@ async def test_fault_87_the_first_byte_has_a_budget_of_its_own() -> None:
         assert kinds(sink) == []
 
 
-class Tool(SinkBase):
-    """Full for ``seconds`` from the second chunk on, as while a tool runs; lossless."""
-
-    name = "tool"
-    policy: Policy = "block"
-    stall_timeout = None
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.until: float | None = None
-        self.chunks = 0
-
-    def on_next(self, batch: Sequence[Any], /) -> None:
-        self.chunks += bool(batch.weight)  # type: ignore[attr-defined]
-        if self.until is None and self.chunks == 2:
-            self.until = now() + self.seconds
-
-    def full(self) -> bool:
-        return self.until is not None and now() < self.until
-
-    async def room(self) -> None:
-        assert self.until is not None
-        await asyncio.sleep(self.until - now())
-
-
 @pytest.mark.parametrize("seconds", [600.0, DAY])
+@pytest.mark.parametrize("way", WAYS)
 @virtual_time
-async def test_fault_87_a_tool_or_a_full_sink_stops_the_clocks(seconds: float) -> None:
-    """The server is silent meanwhile, and for ten seconds more: those are all that is waited."""
-    async with serving(Drip(EVENTS[0], 1.0, EVENTS[1], seconds + 10, *EVENTS[2:], hang=False)) as url:
+async def test_fault_87_a_tool_or_a_full_sink_stops_the_clocks(way: Any, seconds: float) -> None:
+    """The server is silent meanwhile, and for a minute more: that, and the second before, is all that is waited."""
+    async with serving(Drip(EVENTS[0], 1.0, EVENTS[1], seconds + 60, *EVENTS[2:], hang=False)) as url:
         sink = RecordingSink()
         source = from_request(REQUEST, base_url=url, clocks=Clocks(total=90.0))
-        outcome = await Pipeline(session(source)).to(Tool(seconds), sink).run()
+        began = now()
+        outcome = await way(source).to(Tool(seconds), sink).run()
     assert outcome.ok
-    assert kinds(sink) == []
+    warned = [batch.at for batch in sink.batches if any(isinstance(item, StreamNote) for item in batch)]
+    assert warned == [pytest.approx(began + 1 + seconds + 45)]
 
 
 @virtual_time
@@ -445,6 +463,33 @@ async def test_fault_96_an_answer_that_takes_longer_than_aiohttps_300_s() -> Non
         began = now()
         assert joined(await collect(from_request(REQUEST, base_url=url))) == TEXT
         assert now() - began > 360
+
+
+@virtual_time
+async def test_fault_96_so_does_one_that_is_handed_over() -> None:
+    steps = [step for event in EVENTS for step in (event, 40.0)]
+    async with serving(Drip(*steps, hang=False)) as url:
+        began = now()
+        assert (await Pipeline(session(from_request(REQUEST, base_url=url))).run()).ok
+        assert now() - began > 360
+
+
+@pytest.mark.parametrize("own", [False, True])
+@virtual_time(max_moves=2_000)
+async def test_fault_96_connecting_keeps_its_limit(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No limit for the answer is none for the connection: nobody answers there (also in a session of one's own)."""
+
+    async def connects(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", connects)
+    began = now()
+    async with aiohttp.ClientSession() as mine:
+        source = from_request(REQUEST, base_url="http://127.0.0.1:9", session=mine if own else None)
+        with pytest.raises(TransportError, match="no connection within 10 s") as late:
+            await collect(source)
+    assert now() - began == pytest.approx(10, abs=1)  # aiohttp rounds it up to a whole second
+    assert late.value.retryable
 
 
 @virtual_time

@@ -10,6 +10,7 @@ import frames as f
 import pytest
 from aiohttp import web
 from serving import serving
+from stalling import Executor
 
 from turnstream import Pipeline, SinkBase, accumulate, from_request, parse_events
 from turnstream.flow.clocks import Clocks
@@ -153,32 +154,17 @@ async def test_fault_95_a_refusal_is_one_request(status: int) -> None:
 
 @virtual_time
 async def test_fault_97_a_clean_close_is_tried_again() -> None:
+    loop = asyncio.get_running_loop()
     async with serve_recordings([ANSWER], fault="eof-after=5,times=1;close-after=5,times=1") as server:
         sink = RecordingSink()
+        began = loop.time()
         outcome = await Pipeline(asking(server.url)).to(sink).run()
+    # both ends were seen as they came: no clock ran out, and the waits are of 0.5 and 1 s
+    assert loop.time() - began == pytest.approx(1.5, abs=0.5)
     assert outcome.ok
     kinds = [m.fields["error"]["type"] for m in system(sink, "api_error")]
     assert kinds == ["incomplete_stream", "transport_error"]
     assert texts(sink) == ["hello", "world"]
-
-
-class Executor(SinkBase):
-    """Starts each tool as it is finished, and counts."""
-
-    name = "executor"
-
-    def __init__(self) -> None:
-        self.start: RequestStart | None = None
-        self.started = 0
-
-    def on_next(self, batch: Any, /) -> None:
-        for item in batch:
-            if isinstance(item, RequestStart):
-                self.start = item
-            elif isinstance(item, AssistantMessage) and item.message["content"][0]["type"] == "tool_use":
-                assert self.start is not None
-                self.start.committed = True
-                self.started += 1
 
 
 @virtual_time
@@ -347,11 +333,25 @@ async def test_the_progress_clock_can_be_off() -> None:
 @virtual_time
 async def test_fault_104_three_sinks_see_one_answer() -> None:
     # The retry is inside, the fan-out outside: no sink sees an end of an attempt.
+    made: list[Source[bytes]] = []
+    staged: list[Source[bytes]] = []
+
+    def make(start: RequestStart) -> Source[bytes]:
+        made.append(from_request(REQUEST, base_url=server.url))
+        return made[-1]
+
+    def staging(source: Any) -> Any:
+        staged.append(source)
+        return stages(source)
+
     async with serve_recordings([ANSWER], fault="cut-after=5,times=1") as server:
         sinks = [RecordingSink(name=f"sink {number}") for number in range(3)]
-        outcome = await Pipeline(asking(server.url)).to(*sinks).run()
+        outcome = await Pipeline(resilient(make, staging)).to(*sinks).run()
         assert len(server.requests) == 2
     assert outcome.ok
+    # a request and stages of its own for each attempt, whoever listens
+    assert len(made) == 2
+    assert staged == made
     first = sinks[0]
     assert [sink.items for sink in sinks] == [first.items] * 3
     assert texts(first) == ["hello", "world"]

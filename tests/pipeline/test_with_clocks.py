@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pulling import Producer, collect, joined
 from serving import TEXT, Streamer, serving
+from stalling import Drip
 
 from turnstream import Clocks, Pipeline, SinkBase, accumulate, decode, from_async_iterable, parse_events, with_clocks
 from turnstream.messages import AssistantMessage, ResponseFailed, StreamIdleTimeout, StreamNote
@@ -47,7 +48,7 @@ class Pausing(SinkBase):
         self._full = False
 
 
-@virtual_time
+@virtual_time(max_moves=2_000)
 async def test_fault_84_a_silent_producer_is_given_up_and_what_came_is_kept() -> None:
     producer = Producer([*EVENTS[:5], b""], gap=1.0)
 
@@ -89,13 +90,23 @@ async def test_each_chunk_begins_a_new_wait(gap: float, ok: bool) -> None:
     (Clocks(first_byte=None, total=200.0), "more than 200 s", 200.0),
 ])  # fmt: skip
 @virtual_time
-async def test_the_first_byte_and_the_whole(clocks: Clocks, word: str, at: float) -> None:
+async def test_fault_88_the_first_byte_and_the_whole(clocks: Clocks, word: str, at: float) -> None:
     gap = 1_000.0 if clocks.first_byte else 60.0
     producer = Producer(EVENTS, gap=gap)
     with pytest.raises(StreamIdleTimeout, match=word):
         await collect(with_clocks(from_async_iterable(producer.stream()), clocks))
     assert now() == pytest.approx(at)
     assert producer.closed == 1
+
+
+@pytest.mark.parametrize("first_byte", [None, 300.0])
+@virtual_time
+async def test_the_whole_counts_before_the_first_byte(first_byte: float | None) -> None:
+    producer = Producer(EVENTS, gap=10_000.0)
+    clocks = Clocks(first_byte=first_byte, total=200.0)
+    with pytest.raises(StreamIdleTimeout, match="more than 200 s"):
+        await collect(with_clocks(from_async_iterable(producer.stream()), clocks))
+    assert now() == pytest.approx(200.0)
 
 
 @virtual_time
@@ -105,29 +116,32 @@ async def test_all_off_waits_for_ever() -> None:
 
 
 @virtual_time
-async def test_a_consumer_that_pauses_lets_no_clock_run_out() -> None:
+async def test_fault_87_a_consumer_that_pauses_lets_no_clock_run_out() -> None:
     producer = Producer(EVENTS, gap=10.0)
     source = with_clocks(from_async_iterable(producer.stream()), Clocks(total=300.0))
     sink = Pausing()
     sink.stall_timeout = None  # type: ignore[attr-defined]
-    outcome = await played(source).to(sink).run()
+    seen = RecordingSink()
+    outcome = await played(source).to(sink, seen).run()
     assert outcome.ok
+    assert not [item for item in seen.items if isinstance(item, StreamNote)]
     assert now() > 3600 * len(EVENTS)
 
 
-@virtual_time
-async def test_what_is_handed_over_is_watched_as_well() -> None:
+@virtual_time(max_moves=2_000)
+async def test_fault_84_what_is_handed_over_is_watched_as_well() -> None:
     """A source with clocks of its own inside: the shorter ones count."""
-    server = Streamer(b"".join(EVENTS[:4]), ending="hang")
+    server = Drip(*[step for event in EVENTS[:4] for step in (event, 1.0)])
     request = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     async with serving(server) as url:
         inner = from_request(request, base_url=url, api_key="k")
         sink = RecordingSink()
+        began = now()
         outcome = await played(with_clocks(inner, Clocks(idle=20.0, idle_warning=10.0))).to(sink).run()
         (failed,) = [item for item in sink.items if isinstance(item, ResponseFailed)]
         assert "20 s" in failed.error["message"]
         assert not outcome.ok
-        await server.gone.wait()
+        assert await server.gone - began == pytest.approx(3 + 20)
     async with serving(Streamer(*EVENTS)) as url:
         inner = from_request(request, base_url=url, api_key="k")
         outcome = await played(with_clocks(inner)).to(RecordingSink()).run()
