@@ -61,12 +61,13 @@ def short_cut(first: Any, second: Any, accumulator: Any) -> ShortCut | None:
         ):
             return None
         payloads = lf_payloads(chunk)
-        if not payloads[-1]:
+        payload = payloads[-1]
+        if not payload:
             return None
         items: list[Any]
         try:
             if len(payloads) == 1:
-                event: Any = decode_event(payloads[0])
+                event: Any = decode_event(payload)
                 if event.__class__ is ContentBlockDelta and event.index == last.hot_index:
                     delta: Any = event.delta
                     cls = delta.__class__
@@ -83,7 +84,7 @@ def short_cut(first: Any, second: Any, accumulator: Any) -> ShortCut | None:
                         last.seen += 1
                         last.last = decoder
                         last.plain = True
-                        return [event]
+                        return (event,)
                 items = [event]
             else:
                 items = list(map(decode_event, payloads))

@@ -64,36 +64,45 @@ _EAGER: Final = frozenset({list, tuple})
 
 
 class Chain:
-    """Several stages as one: each feeds the next directly."""
+    """Several stages as one: each feeds the next directly.
 
-    __slots__ = ("_feeds", "_rest", "_short_cut", "_stages", "broken", "last")
+    Attributes:
+        broken: a stage faulted.
+        last: the last stage.
+        short_cut: what the first three stages know how to do for a single chunk in one step (see
+            :mod:`turnstream.operators.shortcut`), None if they don't.
+    """
+
+    __slots__ = ("_feeds", "_stages", "broken", "last", "short_cut")
 
     def __init__(self, stages: Sequence[Stage[Any, Any]]) -> None:
         self._stages = tuple(stages)
-        self._feeds = feeds = tuple([stage.feed for stage in stages])
+        self._feeds = tuple([stage.feed for stage in stages])
         self.last: Any = self._stages[-1] if stages else None
         self.broken = False
-        # A third stage may know how to do for single chunks what it and the two before it do.
         offer: Any = getattr(stages[2], "short_cut", None) if len(stages) >= _SHORT_CUT else None
-        self._short_cut: Any = None if offer is None else offer(*stages[:2])
-        self._rest = feeds[_SHORT_CUT:]
+        self.short_cut: Callable[[Any], Sequence[Any] | None] | None = None if offer is None else offer(*stages[:2])
 
     def feed(self, batch: Sequence[Any], /) -> Sequence[Any]:
         """Run one batch through all stages."""
+        cut = self.short_cut
+        if cut is None or len(batch) != 1:
+            return self._feed(batch)
+        try:
+            taken = cut(batch[0])
+        except Exception as error:  # noqa: BLE001 - whatever the third stage raises
+            return self._crashed(_SHORT_CUT - 1, error)
+        if taken is None:
+            return self._feed(batch)
+        if taken and taken[-1].__class__ is Fault:
+            return self._fault(_SHORT_CUT - 1, taken)
+        return taken if len(self._stages) == _SHORT_CUT else self._through(_SHORT_CUT, list(taken))
+
+    def _feed(self, batch: Sequence[Any]) -> Sequence[Any]:
         items = batch
         feeds = self._feeds
         feed: Any = None
         try:
-            if self._short_cut is not None and len(batch) == 1:
-                feed = feeds[_SHORT_CUT - 1]
-                taken = self._short_cut(batch[0])
-                if taken is not None:
-                    items = taken
-                    if not items:
-                        return _NOTHING
-                    if items[-1].__class__ is Fault:
-                        return self._fault(_SHORT_CUT - 1, items)
-                    feeds = self._rest
             for feed in feeds:
                 items = feed(items)
                 # Only a list can end in a Fault; asking lazy sequences for their length or last item costs.
@@ -101,9 +110,9 @@ class Chain:
                     if not items:
                         return _NOTHING
                     if items[-1].__class__ is Fault:
-                        return self._fault(self._feeds.index(feed), items)
+                        return self._fault(feeds.index(feed), items)
         except Exception as error:  # noqa: BLE001 - whatever a stage raises
-            return self._crashed(self._feeds.index(feed), error)
+            return self._crashed(feeds.index(feed), error)
         return items
 
     def flush(self) -> Sequence[Any]:

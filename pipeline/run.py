@@ -9,7 +9,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -30,6 +30,8 @@ from turnstream.tee import Tee
 __all__ = ["Run", "RunOutcome", "RunStatus"]
 
 _log = logging.getLogger("turnstream.run")
+
+_SMALL: Final = 4096  # bytes of a batch that isn't counted against the loop's turns where it is handed over
 
 RunStatus = Literal["complete", "failed", "broken", "aborted", "disposed"]
 
@@ -235,8 +237,11 @@ class Run:
                 self._stopped = True
                 self._stop_pump()
                 return False
-            self._budget = budget = self._budget - (batch.weight or 64)
-            if budget <= 0 or tee.done or tee.fatal_error is not None:
+            if batch.weight > _SMALL:  # what is small came in a turn of its own
+                self._budget -= batch.weight
+                if self._budget <= 0:
+                    return False
+            if tee.done or tee.fatal_error is not None:
                 return False
             try:
                 for full in self._fulls:

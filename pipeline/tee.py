@@ -75,6 +75,7 @@ class Tee:
             if not self.done:
                 self._queue.append(batch)
             return
+        queue = self._queue
         self._busy = True
         try:
             while True:
@@ -92,9 +93,9 @@ class Tee:
                             self._refuse(result)
                     except _FAULTS as error:
                         self._detach(take.__self__, error)  # type: ignore[attr-defined]
-                if not self._queue or self.done:
+                if not queue or self.done:
                     break
-                batch = self._queue.popleft()
+                batch = queue.popleft()
         finally:
             self._busy = False
         if self._ending is not None:

@@ -164,6 +164,11 @@ class WaitClock:
         self._shortest = min(limits, default=None)
         self._handle: asyncio.Handle | None = None
 
+    @property
+    def counts(self) -> bool:
+        """Whether ``waited`` is looked at."""
+        return self._clocks.total is not None
+
     def begin(self) -> None:
         """A wait begins."""
         self.since = self._time()

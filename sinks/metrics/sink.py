@@ -43,14 +43,15 @@ class MetricsSink(SinkBase):
             raise ValueError(f"keep_answers must be at least 1, not {keep_answers}")
         self._reducer = Reducer(clock_start, keep_answers)
         self._traffic = self._reducer.traffic
+        self._ticks = self._reducer.ticks
         self._run_error: str | None = None
 
     def on_next(self, batch: Sequence[Any], /) -> None:
         """Take one batch. A delta costs one look at its class and one at its delta's, unless a clock waits for it."""
-        reducer = self._reducer
         carrier: Any = batch
-        if carrier.__class__ is Batch and carrier.plain and reducer.ticks(carrier):
+        if carrier.__class__ is Batch and carrier.plain and self._ticks(carrier):
             return
+        reducer = self._reducer
         traffic = self._traffic
         at: float | None = None
         weight = 0

@@ -20,6 +20,7 @@ from turnstream.sinks.metrics.window import Window
 __all__ = ["State"]
 
 _STREAM_LIMIT: Final = 256
+_LAST_TICK: Final = FOLD_AT - 2  # arrivals, with which there is room for one without folding
 _NO_KEY: Final = StreamKey("\uffff no batch yet")
 
 
@@ -98,31 +99,31 @@ class State:
 
         It is what a live stream has most, so it does in one go what :meth:`arrived` and ``on_delta`` do.
         """
-        items = batch.items
-        at = batch.at
         stream = self.stream
         answer = stream.answer
-        if at is None or answer is None or stream.first_byte is None or batch.key is not self.key or len(items) != 1:
+        items = batch.items
+        if answer is None or batch.key is not self.key or len(items) != 1:
             return False
         clocks = answer.clocks or answer.timing
         delta = items[0].delta
         cls = delta.__class__
         if cls is TextDelta:
-            if not delta.text or clocks.first_text is None:
+            if clocks.first_text is None or not delta.text:
                 return False
         elif cls is InputJsonDelta:
-            if not delta.partial_json or clocks.first_content is None:
+            if clocks.first_content is None or not delta.partial_json:
                 return False
         elif (
             cls is not ThinkingDelta
-            or not delta.thinking
             or clocks.first_thinking is None
             or clocks.first_content is None
+            or not delta.thinking
         ):
             return False
+        at = batch.at
         weight = batch.weight
         arrivals = clocks.arrivals
-        if not weight or len(arrivals) >= FOLD_AT - 1:
+        if at is None or not weight or stream.first_byte is None or len(arrivals) > _LAST_TICK:
             return False
         arrivals.append(at)
         clocks.last_token = self._chunk = at

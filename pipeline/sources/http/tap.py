@@ -44,10 +44,12 @@ class Tap(asyncio.Protocol):
     ) -> None:
         self.received = received
         self._content = response.content
+        self._read = response.content.read_nowait
         self._transport = transport
         self._protocol = protocol
         self._received = protocol.data_received
         self._clock: WaitClock | None = clock
+        self._counts = clock.counts
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._pieces: deque[bytes] = deque()
@@ -125,45 +127,45 @@ class Tap(asyncio.Protocol):
     def _hand_over(self) -> None:
         """Give the taker what is here; in the context of the task that waits."""
         waiter, taker, clock = self._waiter, self._taker, self._clock
-        if waiter is None or taker is None or clock is None or waiter.done() or self._taking:
+        if waiter is None or taker is None or clock is None or self._taking or waiter.done():
             return
         self._taking = True
         at = self._time()
-        if clock.since is not None:
+        if self._counts and clock.since is not None:
             clock.waited += at - clock.since
             clock.since = None
         content = self._content
+        pieces = self._pieces
         more = True
         try:
-            while more and (self._pieces or content.total_bytes != self.received):
-                if waiter.done():
-                    return  # the taker had the wait cancelled; what is here, nobody wants any more
-                if self._pieces:
-                    chunk = self._pieces.popleft()
+            while more:
+                if pieces:
+                    chunk = pieces.popleft()
+                elif content.total_bytes == self.received:
+                    break
                 else:
                     try:
                         # It may make the protocol decode on, so there may be more behind it.
-                        chunk = content.read_nowait()
+                        chunk = self._read()
                     except Exception:  # noqa: BLE001 - the connection's error, or the body's; who reads on gets it
                         break
-                    self.received += len(chunk)
-                    if len(chunk) > CHUNK_SIZE:
-                        self._pieces.extend(cut(chunk))
+                    size = len(chunk)
+                    self.received += size
+                    if size > CHUNK_SIZE:
+                        pieces.extend(cut(chunk))
                         continue
-                more = taker(Batch((chunk,), at, None, len(chunk)))
+                more = taker(Batch((chunk,), at, None, len(chunk))) and not waiter.done()
         except Exception as error:  # noqa: BLE001 - a taker isn't to raise; the connection has nothing to do with it
             if not waiter.done():
                 waiter.set_exception(error)
+            return
         finally:
             self._taking = False
-        if waiter.done():
-            return
-        if not more:
-            waiter.set_result(False)
-        elif self._ended or content.exception() is not None:
-            waiter.set_result(True)
-        else:
+        if more and not self._ended and content.exception() is None:
+            # Nobody looks at the clock before this returns, so what the taker took of the time is no waiting.
             clock.since = self._time()
+        elif not waiter.done():
+            waiter.set_result(more)
 
     # -- the protocol's calls -------------------------------------------------------------------------
 
