@@ -59,7 +59,8 @@ class Stage(Protocol[A_contra, B_co]):
 
 
 _NOTHING: Final[tuple[Any, ...]] = ()
-_SHORT_CUT: Final = 3
+_SHORT_CUT: Final = 3  # stages it goes past
+_TWICE: Final = 2
 _EAGER: Final = frozenset({list, tuple})
 
 
@@ -70,35 +71,37 @@ class Chain:
         broken: a stage faulted.
         last: the last stage.
         short_cut: what the first three stages know how to do for a single chunk in one step (see
-            :mod:`turnstream.operators.shortcut`), None if they don't.
+            :mod:`turnstream.operators.shortcut`); None if they don't, and before the second batch.
     """
 
-    __slots__ = ("_feeds", "_stages", "broken", "last", "short_cut")
+    __slots__ = ("_fed", "_feeds", "_stages", "broken", "last", "short_cut")
 
     def __init__(self, stages: Sequence[Stage[Any, Any]]) -> None:
         self._stages = tuple(stages)
         self._feeds = tuple([stage.feed for stage in stages])
+        self._fed = 0  # times, up to two
         self.last: Any = self._stages[-1] if stages else None
         self.broken = False
-        offer: Any = getattr(stages[2], "short_cut", None) if len(stages) >= _SHORT_CUT else None
-        self.short_cut: Callable[[Any], Sequence[Any] | None] | None = None if offer is None else offer(*stages[:2])
+        self.short_cut: Callable[[Any], Sequence[Any] | None] | None = None
 
     def feed(self, batch: Sequence[Any], /) -> Sequence[Any]:
         """Run one batch through all stages."""
         cut = self.short_cut
-        if cut is None or len(batch) != 1:
-            return self._feed(batch)
-        try:
-            taken = cut(batch[0])
-        except Exception as error:  # noqa: BLE001 - whatever the third stage raises
-            return self._crashed(_SHORT_CUT - 1, error)
-        if taken is None:
-            return self._feed(batch)
-        if taken and taken[-1].__class__ is Fault:
-            return self._fault(_SHORT_CUT - 1, taken)
-        return taken if len(self._stages) == _SHORT_CUT else self._through(_SHORT_CUT, list(taken))
-
-    def _feed(self, batch: Sequence[Any]) -> Sequence[Any]:
+        if cut is None:
+            if self._fed < _TWICE:
+                # What came whole in one chunk never needs it.
+                self._fed += 1
+                if self._fed == _TWICE:
+                    self._find_short_cut()
+        elif len(batch) == 1:
+            try:
+                taken = cut(batch[0])
+            except Exception as error:  # noqa: BLE001 - whatever the third stage raises
+                return self._crashed(_SHORT_CUT - 1, error)
+            if taken is not None:
+                if taken and taken[-1].__class__ is Fault:
+                    return self._fault(_SHORT_CUT - 1, taken)
+                return taken if len(self._stages) == _SHORT_CUT else self._through(_SHORT_CUT, list(taken))
         items = batch
         feeds = self._feeds
         feed: Any = None
@@ -114,6 +117,12 @@ class Chain:
         except Exception as error:  # noqa: BLE001 - whatever a stage raises
             return self._crashed(feeds.index(feed), error)
         return items
+
+    def _find_short_cut(self) -> None:
+        stages = self._stages
+        offer: Any = getattr(stages[_SHORT_CUT - 1], "short_cut", None) if len(stages) >= _SHORT_CUT else None
+        if offer is not None:
+            self.short_cut = offer(*stages[: _SHORT_CUT - 1])
 
     def flush(self) -> Sequence[Any]:
         """The source completed: flush from the first stage to the last."""

@@ -43,21 +43,20 @@ class MetricsSink(SinkBase):
             raise ValueError(f"keep_answers must be at least 1, not {keep_answers}")
         self._reducer = Reducer(clock_start, keep_answers)
         self._traffic = self._reducer.traffic
-        self._ticks = self._reducer.ticks
         self._run_error: str | None = None
 
     def on_next(self, batch: Sequence[Any], /) -> None:
         """Take one batch. A delta costs one look at its class and one at its delta's, unless a clock waits for it."""
         carrier: Any = batch
-        if carrier.__class__ is Batch and carrier.plain and self._ticks(carrier):
-            return
         reducer = self._reducer
         traffic = self._traffic
         at: float | None = None
         weight = 0
         if carrier.__class__ is Batch:
-            items: Sequence[Any] = carrier.items
             at = carrier.at
+            if at is not None and carrier.plain and reducer.ticks(carrier, at):
+                return
+            items: Sequence[Any] = carrier.items
             weight = carrier.weight
             traffic.bytes += weight
             stream = reducer.stream if carrier.key is reducer.key else reducer.switch(carrier.key)

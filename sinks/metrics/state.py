@@ -94,8 +94,8 @@ class State:
         else:
             self._chunk = None
 
-    def ticks(self, batch: Batch[Any]) -> bool:
-        """A plain batch of one delta with a time; False, and nothing is done, if it changes more than sums and last times.
+    def ticks(self, batch: Batch[Any], at: float) -> bool:
+        """A plain batch of one delta, at its time; False, and nothing is done, if it changes more than sums and last times.
 
         It is what a live stream has most, so it does in one go what :meth:`arrived` and ``on_delta`` do.
         """
@@ -120,10 +120,9 @@ class State:
             or not delta.thinking
         ):
             return False
-        at = batch.at
         weight = batch.weight
         arrivals = clocks.arrivals
-        if at is None or not weight or stream.first_byte is None or len(arrivals) > _LAST_TICK:
+        if not weight or stream.first_byte is None or len(arrivals) > _LAST_TICK:
             return False
         arrivals.append(at)
         clocks.last_token = self._chunk = at

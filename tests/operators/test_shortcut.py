@@ -36,8 +36,7 @@ def together(options: Options, more: Sequence[Operator[Any, Any]] = ()) -> Chain
 def one_by_one(options: Options, more: Sequence[Operator[Any, Any]] = ()) -> Chain:
     """The same stages, without it."""
     chain = together(options, more)
-    assert chain.short_cut is not None
-    chain.short_cut = None
+    chain._fed = 2
     return chain
 
 
