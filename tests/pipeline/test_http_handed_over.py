@@ -600,6 +600,26 @@ def test_a_stream_leaves_nothing_for_the_garbage_collector(way: Any, cancelled: 
         gc.enable()
 
 
+@WAYS
+def test_an_answer_that_is_given_up_leaves_nothing_at_all(way: Any) -> None:
+    """aiohttp raises one object for all responses that were closed, and a traceback holds what its frames hold."""
+
+    def there() -> list[Any]:
+        gc.collect()
+        return [found for found in gc.get_objects() if isinstance(found, (Tap, WaitClock, aiohttp.ClientResponse))]
+
+    async def run() -> None:
+        async with serving(Slowly(*EVENTS[:5], ending="hang")) as url:
+            outcome = await pipeline(way, from_request(REQUEST, base_url=url)).to(RecordingSink()).run()
+            assert not outcome.ok
+
+    before = set(map(id, kept := there()))  # of other tests, which pytest holds
+    for _ in range(3):
+        run_virtual(run(), debug=False)
+    assert [found for found in there() if id(found) not in before] == []
+    del kept
+
+
 @virtual_time(debug=False)
 async def test_a_sinks_own_cancellation_in_full_is_no_lost_connection() -> None:
     class Odd(RecordingSink):

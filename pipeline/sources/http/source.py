@@ -188,6 +188,8 @@ class HTTPSource(Source[bytes]):
                 request_id=self.request_id,
                 quiet=quiet,
             )
+            # For a response that was closed aiohttp raises one and the same object; it would keep each frame it came by.
+            error.__traceback__ = None
         finally:
             if tap is not None:
                 tap.remove()
