@@ -1,6 +1,6 @@
 """The short cut through decode, parse and accumulate for what a live stream has most: a chunk of one event or two.
 
-Each of the three stages costs little, and more than half of that is what it takes to be called and to hand on. Here is
+Each of the three stages costs little, and a good part of that is what it takes to be called and to hand on. Here is
 the same in one step, and less for a delta to the open block; whatever isn't plain goes through the stages. Nothing is
 done before that is sure, so no state is held twice.
 """

@@ -63,7 +63,7 @@ class Hand:
 class LiveBatches(AsyncIterator[Batch[T]]):
     """Batches of a live source: for who asks for each, or handed over the moment they arrive.
 
-    Asking costs a turn of the event loop and a task's wake-up for each, half of what a small event costs in all. Who
+    Asking costs a turn of the event loop and a task's wake-up for each, which small events feel. Who
     sets a taker before the first is asked for gets most of them by it, in order, while ``__anext__`` waits; that
     gives him a batch only for a reason: an empty one without weight, right after the taker returned False, so that he
     can wait for room or stop (asked again, the source goes on with the taker); one that the source had no way to hand

@@ -1,7 +1,7 @@
 """Bytes of a response at the moment they arrive.
 
-A task that awaits them is woken by the loop's next turn: a future, a callback, another look at the selector, half of
-what a small event costs. So a listener is put between the response's connection and its protocol, which still does all
+A task that awaits them is woken by the loop's next turn: a future, a callback, another look at the selector, for each
+small event. So a listener is put between the response's connection and its protocol, which still does all
 the work: it reads, decodes and keeps; whoever listens takes what the protocol has decoded, in the same turn.
 """
 
@@ -32,6 +32,10 @@ def _protocol_of(transport: Any) -> Any:
         return None
 
 
+def _nobody(_: Callable[[], None]) -> None:
+    """Calls nothing: no context, or no more."""
+
+
 class Tap(asyncio.Protocol):
     """Listens to the connection of one response, made by :meth:`on`.
 
@@ -54,7 +58,7 @@ class Tap(asyncio.Protocol):
         self._time = self._loop.time
         self._pieces: deque[bytes] = deque()
         self._taker: Taker | None = None
-        self._run: Callable[[Callable[[], None]], None] | None = None
+        self._run: Callable[[Callable[[], None]], None] = _nobody
         self._waiter: asyncio.Future[bool] | None = None
         self._taking = False
         self._ended = False  # the body, or the connection
@@ -92,7 +96,8 @@ class Tap(asyncio.Protocol):
     def remove(self) -> None:
         """Listen no longer, and hold nothing."""
         self._hand_back()
-        self._clock = self._taker = self._run = None
+        self._clock = self._taker = None
+        self._run = _nobody
         self._pieces.clear()
 
     async def pass_on(self, taker: Taker, context: Context | None) -> bool:
@@ -173,13 +178,13 @@ class Tap(asyncio.Protocol):
         """Let the protocol have it, then take what it made of it."""
         self._received(data)
         if self._waiter is not None:
-            self._run(self._hand_over)  # type: ignore[misc]
+            self._run(self._hand_over)
 
     def eof_received(self) -> bool | None:
         """The peer sends no more."""
         keep_open: bool | None = self._protocol.eof_received()
         if self._waiter is not None:
-            self._run(self._hand_over)  # type: ignore[misc]
+            self._run(self._hand_over)
         return keep_open
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -187,7 +192,7 @@ class Tap(asyncio.Protocol):
         self._protocol.connection_lost(exc)
         self._ended = True
         if self._waiter is not None:
-            self._run(self._hand_over)  # type: ignore[misc]
+            self._run(self._hand_over)
 
     def pause_writing(self) -> None:
         """The request is still going out."""
